@@ -26,12 +26,13 @@ from tokenloom.explore.session import Session  # noqa: E402
 from tokenloom.report import report_on  # noqa: E402
 
 OPTIONS = ["--no-sandbox", "--font-render-hinting=none", "--disable-lcd-text"]
-SIZE = {"width": 1180, "height": 900}
+WIDTH = 1180
+HEIGHTS = {"report": 1090, "explore": 900}  # of a report as much as its first figure needs
 BATCH = 8
 
 
-def licence_run() -> tl.Dataset:
-    """A mix of two parts of the licence, in the working directory."""
+def build_stores() -> None:
+    """Two parts of the licence as stores in the working directory."""
     paragraphs = (ROOT / "LICENSE").read_text().split("\n\n")
     texts = [" ".join(one.split()) for one in paragraphs if one.strip()]
     train(texts, Path("tokenizer.json"), vocab_size=900)
@@ -39,10 +40,17 @@ def licence_run() -> tl.Dataset:
     for name, some in (("terms", texts[:half]), ("grants", texts[half:])):
         rows = [{"text": text, "id": f"{name}-{n}"} for n, text in enumerate(some)]
         tl.build(rows, name, tokenizer="tokenizer.json", id_key="id", progress=False)
+
+
+def licence_run(epochs: int, at: int) -> tl.Dataset:
+    """A mix of both parts, whose weights change at an example."""
     terms, grants = tl.open("terms"), tl.open("grants")
-    sources = {"terms": terms.pack(128).shuffle(), "grants": grants.windows(128).shuffle()}
+    sources = {
+        "terms": terms.pack(128).shuffle().epochs(epochs),
+        "grants": grants.windows(128).shuffle().epochs(epochs),
+    }
     run = tl.mix(sources, weights={"terms": 2}, cost="rows").seed(7)
-    return run.edit(at=24, weights={"grants": 3})
+    return run.edit(at=at, weights={"grants": 3})
 
 
 def fullest(run: tl.Dataset) -> int:
@@ -50,9 +58,10 @@ def fullest(run: tl.Dataset) -> int:
     return max(run.at(range(len(run))), key=lambda one: len(one.spans)).index
 
 
-def shoot(browser: Browser, url: str, scheme: str, out: Path) -> None:
+def shoot(browser: Browser, url: str, scheme: str, height: int, out: Path) -> None:
     """One page as a picture."""
-    context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
+    size = {"width": WIDTH, "height": height}
+    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
     page.goto(url)
     tokens = page.locator(".cells .cell")
@@ -68,8 +77,9 @@ def main(folder: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
-        run = licence_run()
-        report_on(run, batch_size=BATCH, name="licence").save("report.html")
+        build_stores()
+        run = licence_run(1, 24)
+        report_on(licence_run(3, 36), batch_size=6, name="licence").save("report.html")
         server = Server(Session([run], ["licence"], BATCH))
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -82,7 +92,7 @@ def main(folder: Path) -> None:
             browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
             for name, url in pages.items():
                 for scheme in ("light", "dark"):
-                    shoot(browser, url, scheme, out / f"{name}-{scheme}.png")
+                    shoot(browser, url, scheme, HEIGHTS[name], out / f"{name}-{scheme}.png")
             browser.close()
         server.shutdown()
         thread.join()

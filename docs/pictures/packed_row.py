@@ -13,16 +13,18 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
-from xml.sax.saxutils import escape
 
 import tokenloom as tl
+from tokenloom.page.axes import drawing, label, rule
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 
 TEXTS = ["abcdefghijklmno", "pqr", "s"]
 SEQ_LEN, ROW, EOS = 12, 1, ord("|")
-LEFT, CELL, LINE, TOP = 160, 46, 34, 64  # pixels
-FILL = ["#e4e4e4", "#cfe3f7", "#fbe3c0", "#d5efd3"]  # filler, document 1, 2, 3
-INK, PALE = "#1c1c1c", "#767676"
-MARGIN = 28  # between a name and its cells: a word may be around the first edge
+LEFT, CELL, LINE, TOP = 120, 30, 26, 46  # pixels
+MARGIN = 18  # between a name and its cells: a word may be around the first edge
+CAPTION = "twelve cells: the end of document 0, documents 1 and 2, and filler"
+COLOURS = ("filler", "s1 pale", "s2 pale", "s3 pale")  # filler, document 1, 2, 3
 
 
 def packed() -> tl.Batch:
@@ -54,46 +56,40 @@ def lines_of(batch: tl.Batch) -> list[tuple[str, list[str]]]:
     ]
 
 
-def text(x: float, y: float, said: str, *, anchor: str = "middle", color: str = INK) -> str:
-    """One word."""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{color}">{escape(said)}</text>'
-
-
-def mark(x: float, y: float, said: str) -> str:
+def mark(x: float, y: float, said: object) -> list[Markup]:
     """A tick on an edge of cells, with a word below."""
-    return f'<path d="M{x:g} {y:g}v8" stroke="{INK}" stroke-width="1.5"/>' + text(x, y + 22, said)
+    return [rule(f"M{x:g} {y:g}v7", "mark"), label(x, y + 20, said, anchor="middle")]
 
 
-def above(batch: tl.Batch) -> list[str]:
+def above(batch: tl.Batch) -> list[Markup]:
     """Brackets over the cells of each document, and over filler."""
     spans, edges = batch.spans, batch.cu_seqlens.tolist()
     told = []
     for document, start, length in zip(spans.document, spans.start, spans.length, strict=True):
         last = f"s {start} to {start + length - 1}" if length > 1 else f" {start}"
-        told.append(f"document {document}, token{last}")
+        told.append((f"document {document}", f"token{last}"))
     parts = []
-    for (low, high), said in zip(pairwise(edges), [*told, "filler"], strict=True):
+    for (low, high), (name, rest) in zip(pairwise(edges), [*told, ("filler", "")], strict=True):
         first, last = LEFT + low * CELL + 3, LEFT + high * CELL - 3
-        bracket = f"M{first} {TOP - 6}v-8H{last}v8"
-        parts.append(f'<path d="{bracket}" fill="none" stroke="{INK}"/>')
-        name, _, rest = said.partition(", ")
-        parts.append(text((first + last) / 2, TOP - 36, name))
-        parts.append(text((first + last) / 2, TOP - 20, rest, color=PALE))
+        middle = (first + last) / 2
+        parts.append(rule(f"M{first} {TOP - 5}v-6H{last}v6"))
+        parts.append(label(middle, TOP - 32, name, anchor="middle"))
+        parts.append(label(middle, TOP - 16, rest, anchor="middle", soft=True))
     return parts
 
 
-def below(batch: tl.Batch, y: int) -> list[str]:
+def below(batch: tl.Batch, y: int) -> list[Markup]:
     """What is at edges and not in cells."""
-    starts = batch.document_starts[0].tolist()
-    goes_on = batch.continues[0].tolist()
-    parts = [text(LEFT - MARGIN, y + 22, "document_starts", anchor="end")]
-    parts += [mark(LEFT + at * CELL, y, str(at)) for at in starts]
-    parts.append(text(LEFT - MARGIN, y + 52, "continues", anchor="end"))
-    parts += [
-        text(LEFT + at * CELL, y + 52, str(one)) for at, one in zip(starts, goes_on, strict=True)
+    starts, goes_on = batch.document_starts[0].tolist(), batch.continues[0].tolist()
+    parts = [
+        label(LEFT - MARGIN, y + place, name, anchor="end")
+        for name, place in (("document_starts", 20), ("continues", 42), ("cu_seqlens", 76))
     ]
-    parts.append(text(LEFT - MARGIN, y + 90, "cu_seqlens", anchor="end"))
-    parts += [mark(LEFT + at * CELL, y + 68, str(at)) for at in batch.cu_seqlens.tolist()]
+    for at, one in zip(starts, goes_on, strict=True):
+        parts += mark(LEFT + at * CELL, y, at)
+        parts.append(label(LEFT + at * CELL, y + 42, one, anchor="middle"))
+    for at in batch.cu_seqlens.tolist():
+        parts += mark(LEFT + at * CELL, y + 56, at)
     return parts
 
 
@@ -101,28 +97,20 @@ def draw(batch: tl.Batch) -> str:
     """The picture."""
     lines = lines_of(batch)
     segments = batch.segment_ids[0].tolist()
-    bottom = TOP + len(lines) * LINE
-    width, height = LEFT + SEQ_LEN * CELL + 30, bottom + 108
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    font = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="13"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font} role="img">',
-        "<title>One packed row: tokens, segment_ids, position_ids, loss_mask, labels</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *above(batch),
-    ]
+    parts = above(batch)
     for line, (name, cells) in enumerate(lines):
         y = TOP + line * LINE
-        parts.append(text(LEFT - MARGIN, y + 22, name, anchor="end"))
+        parts.append(label(LEFT - MARGIN, y + 17, name, anchor="end"))
         for cell, said in enumerate(cells):
             x = LEFT + cell * CELL
-            parts.append(
-                f'<rect x="{x}" y="{y}" width="{CELL}" height="{LINE - 4}" '
-                f'fill="{FILL[segments[cell]]}" stroke="#ffffff"/>'
-            )
-            color = PALE if said in ("-100", "PAD") else INK
-            parts.append(text(x + CELL / 2, y + 20, said, color=color))
-    return "\n".join([*parts, *below(batch, bottom + 4), "</svg>"]) + "\n"
+            size = {"x": x, "y": y, "width": CELL - 1, "height": LINE - 2}
+            parts.append(tag("rect", **size, class_=COLOURS[segments[cell]]))
+            quiet = said in ("-100", "PAD")
+            parts.append(label(x + (CELL - 1) / 2, y + 17, said, anchor="middle", soft=quiet))
+    bottom = TOP + len(lines) * LINE + 2
+    names = ", ".join(name for name, _ in lines)
+    drawn = drawing(DRAWN, bottom + 82, f"the cells of {names}", [*parts, *below(batch, bottom)])
+    return standalone("One packed row", [CAPTION], [Panel(drawn)])
 
 
 if __name__ == "__main__":

@@ -193,10 +193,10 @@ def local_path(where: str, value: Any) -> Path:
             f"this machine. Use one, and copy what is there from or to {scheme[1]}."
         )
     try:
-        os.fsencode(text)
+        name = os.fsencode(text)
     except UnicodeEncodeError:
-        text = "\0"
-    if "\0" in text:
+        name = b"\0"
+    if b"\0" in name or len(name) > 4095 or max(map(len, name.split(b"/"))) > 255:
         raise ConfigError(
             f"{where}: found {value!a:.100}, which no file can be named. Use another path."
         )

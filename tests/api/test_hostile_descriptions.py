@@ -90,6 +90,8 @@ def test_any_value_at_any_place_of_a_description_is_refused_or_understood(
     [
         (("store", "path"), "\ud800", r"\$\.store\.path: found '\\ud800'"),
         (("store", "path"), "a\0b", r"\$\.store\.path: found"),
+        (("store", "path"), "a" * 256, r"^path: found 'a{99}, which no file"),
+        (("store", "path"), "a/" * 2048, r"^path: found '(a/){49}a, which no file"),
         (("layout", "kind"), ["windows"], r"\$\.layout\.kind: found \['windows'\]"),
         (("seed",), 10**30, r"\$\.seed: found an integer of 100 bits"),
         (("epochs",), 2**62, r"examples, allowed: below 2\^63"),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as entry
-from benchmarks import build, clock
+from benchmarks import build, clock, cluster, foreign
 
 ROOT = Path(__file__).parents[2]
 TITLES = {
@@ -20,7 +20,7 @@ TITLES = {
     "write": ["write"],
     "open": ["open"],
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
-    "cluster": ["cluster 1"],
+    "cluster": ["cluster 1", "cluster 2", "cluster 3"],
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
     "rivals": [f"rivals {number}: " for number in range(1, 9)],
@@ -28,6 +28,10 @@ TITLES = {
     "foreign": ["foreign 1", "foreign 2", "foreign 3"],
     "buckets": ["buckets 1", "buckets 2", "buckets 3"],
     "exchange": ["exchange 1", "exchange 2"],
+    "host": ["host 1", "host 2"],
+    "lanes": ["lanes"],
+    "levanter": ["levanter"],
+    "order": ["order 1", "order 2", "order 3"],
     "packed_rows": ["packed rows 1", "packed rows 2"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
@@ -35,10 +39,12 @@ TITLES = {
     "run_files": ["run files"],
     "scaling": ["scaling"],
     "looking": ["looking"],
+    "explore": ["explorer", "explorer, long rows"],
     "simulate": ["simulate 1", "simulate 2"],
     "report": ["report"],
     "trainers": ["trainers 1", "trainers 2"],
     "audit": ["audit 1", "audit 2"],
+    "evaluation": ["evaluation"],
 }
 
 
@@ -71,6 +77,22 @@ def test_tables_are_printed_below_the_command_that_makes_them(tmp_path, temporar
         assert f"## {table['title']}\n$ {table['command']}\n" in done.stdout
         assert all(row["what"] in done.stdout and row["unit"] for row in table["rows"])
     assert list(temporary.iterdir()) == []  # what was generated is removed
+
+
+def test_every_job_has_its_titles():
+    assert set(TITLES) == set(entry.JOBS)
+
+
+def test_a_peer_that_is_missing_is_a_row_that_fails_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(foreign, "MEGATRON", tmp_path / "nothing")
+    table = foreign._beside_megatron(tmp_path / "corpus", 1, 1, "c")
+    assert "not installed (make peers) | 0" in clock.render(table)
+    assert [(row.goal, row.met) for row in table.rows] == [("at least 5x", False)]
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    table = cluster._ray_table(SimpleNamespace(how=cluster.SIZES["tiny"]), tmp_path, 1.0, "c", None)
+    (row,) = table.rows
+    assert "Ray, two at a time: cannot be imported" in row.what
+    assert row.met is False
 
 
 def test_a_size_that_a_job_does_not_have_is_refused(monkeypatch, capsys):

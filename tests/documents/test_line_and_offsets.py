@@ -57,6 +57,11 @@ def test_every_token_finds_its_document_and_every_document_its_tokens(name, inne
         assert_offsets_agree(toy, addresses, documents)
         assert_offsets_agree(toy, addresses[::-1] * 2, documents[::-1] * 2)
         assert_offsets_agree(toy, [], [])
+        bounds, edges = slow_bounds(toy.documents), toy.store.reader.offsets.edges
+        for first, last in itertools.combinations(range(len(documents) + 1), 2):
+            wanted = [bounds[first][0], *(stop for _, stop in bounds[first:last])]
+            assert edges(first, last).tolist() == wanted
+            assert edges(first, first).tolist() == [0]
 
 
 @given(lengths, st.sampled_from([1, 2, 3, 4, 8]), st.data())

@@ -54,11 +54,20 @@ def test_the_page_has_every_token_and_nothing_from_elsewhere(store):
     page = token_page(Markov(size=256), store, 1, seq_len=16)
     found = Elements(page.html())
     assert len(found.tokens) == len(store[1]) == len(TEXT.encode())
-    assert [text for _, text in found.tokens] == page.strings
+    *most, first, second = (text for _, text in found.tokens)
+    assert most == page.strings[:-2]
+    assert (first, second) == ("é", "‿")  # two bytes of one letter
     assert found.loaded == []
     assert "<not>" not in page.html()
     assert found.tokens[0][0] == "token 0, id 116, no prediction"
     assert len(list(page.lines())) == len(store[1]) + 1
+
+
+def test_a_text_from_right_to_left_shows_its_letters_from_the_right(tmp_path):
+    store = tl.build([{"text": "שלום"}], tmp_path / "rtl", tokenizer="bytes")
+    page = token_page(Markov(size=256), store, 0, seq_len=16)
+    assert [text for _, text in Elements(page.html()).tokens][::2] == list("שלום")
+    assert '<div class="cells surprise"><span dir="auto">' in page.html()
 
 
 def test_ids_stand_for_themselves_where_no_tokenizer_is_known(tmp_path):

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,9 +13,19 @@ from exploring import Asked
 from pagetoys import EVIL, MARK, everything_run, texts_of
 
 import tokenloom as tl
+from tokenloom.explore import session as session_module
+from tokenloom.explore.ages import ages_of
 from tokenloom.explore.cell_facts import NAMES, row_cells
+from tokenloom.explore.cell_marks import AGE_TINTS
+from tokenloom.explore.first_words import MOST_LETTERS, TOKENS_OF_A_ROW, UNREAD
+from tokenloom.explore.pages import overview_page
+from tokenloom.explore.pages.step_page import ROWS_OF_A_PAGE
 from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.page.markup import visible
+from tokenloom.page.strips import MOST_SEGMENTS
+from tokenloom.page.token_cells import DOTTED
+from tokenloom.report import report_on
 
 
 def cells_of(page):
@@ -39,10 +50,50 @@ def test_a_step_lists_the_rows_that_at_gives(asked, run):
         links = [int(one) for one in re.findall(r'<li><a href="row\?index=(\d+)"', page)]
         assert links == [one.index for one in examples]
         for one in examples:
-            assert (
-                f'row {one.row}</span><span class="soft"> {one.source}, epoch {one.route.epoch}'
-                in page
-            )
+            about = f"<bdi>{one.source}</bdi>, epoch {one.route.epoch}"
+            assert f'row {one.row}</span><span class="soft"> {about}</span>' in page
+
+
+def test_a_row_of_a_step_starts_with_its_words_and_the_number_of_its_document(asked, run):
+    for step in (0, 25):
+        page = asked.html("step", step=step)
+        told = re.findall(
+            r'class="row-document">([^<]*)</span> <bdi>([^<]*)</bdi></span><svg', page
+        )
+        examples = run.at(step=step, batch_size=16, text=True)
+        for one, (about, words) in zip(examples, told, strict=True):
+            first, more = one.spans[0], len(one.spans) - 1
+            assert about == f"document {first.document:,}" + f" and {more} more" * (more > 0)
+            known = " ".join(first.text.split())
+            assert known.startswith(html.unescape(words))
+            assert len(words) >= min(len(known), TOKENS_OF_A_ROW - 16)
+
+
+def test_first_words_are_bounded_and_whole(tmp_path):
+    rows = [{"text": "日本語" * 99}, {"text": ""}, {"text": "\ta\n b" * 99}, {"text": "x" * 999}]
+    store = tl.build(rows, tmp_path / "s", tokenizer="bytes", progress=False)
+    page = explored(store.windows(128), 2).html("step", step=0)
+    words = re.findall(r"<bdi>([^<]*)</bdi></span><svg", page)
+    assert words[0] == "日本語" * 7  # 64 bytes are 21 letters and a third
+    asked = explored(store.windows(128), 2)
+    asked.session.run().text = lambda source, ids: None  # a store of ids alone
+    (words, *_) = re.findall(r"<bdi>([^<]*)</bdi></span><svg", asked.html("step", step=0))
+    assert words == " ".join(str(one) for one in store.document(0)[:64].tolist())[:MOST_LETTERS]
+
+
+def test_a_step_of_a_store_that_cannot_be_read_still_has_its_strips(tmp_path, monkeypatch):
+    store = tl.build([{"text": "abcd" * 99}], tmp_path / "s", tokenizer="bytes", progress=False)
+    whole = explored(store.windows(8)).html("step", step=0)
+
+    def torn(*given, **named):
+        raise tl.StoreCorrupt("s: a byte is another one.")
+
+    asked = explored(store.windows(8))
+    monkeypatch.setattr(type(store.reader), "read", torn)
+    page = asked.html("step", step=0)
+    assert "abcdabcd" in whole
+    assert page.count(UNREAD) == 4
+    assert page.count("<svg") == whole.count("<svg")
 
 
 def test_strips_are_where_documents_are(asked, run):
@@ -71,9 +122,42 @@ def test_cells_tell_what_at_and_the_batch_have(asked, run, index):
                     assert int(one["id"]) == batch.tokens[0, cell]
                     assert int(one["segment"]) == batch.segment_ids[0, cell]
                     assert number(one["position"]) == batch.position_ids[0, cell]
-                    assert float(one["weight"]) == batch.loss_weights[0, cell]
+                    # of the prediction of this token, which is made one cell before
+                    weight = batch.loss_weights[0, cell - 1] if cell else 0
+                    assert float(one["weight"]) == weight
                     label = int(batch.labels[0, cell])
                     assert one["label"] == ("none" if label == -100 else f"{label:,}")
+                    assert (one["label"] == "none") == (weight == 0)
+
+
+@pytest.mark.parametrize("index", [0, 1, 5])
+def test_dotted_cells_are_those_that_are_no_target_in_the_explorer_and_in_a_notebook(
+    asked, run, index
+):
+    batch = run.batch([index])
+    marks = r'<span class="(cell t[^"]*)" %s="([^"]*)"'
+    page = re.findall(marks % "data-f", asked.html("row", index=index))
+    told = [(classes, json.loads(html.unescape(facts))) for classes, facts in page]
+    book = re.findall(marks % "title", batch.view()._repr_html_())
+    for classes, facts in told:
+        cell = number(facts[0])
+        target = bool(cell and batch.loss_mask[0, cell - 1])
+        if cell < run.seq_len:
+            assert ("untrained" in classes) == ("untrained" in book[cell][0]) or " t0" in classes
+            assert ("untrained" not in classes) == target or "filler" in facts
+    assert any("untrained" in classes for classes, _ in told)
+
+
+def test_shifted_labels_tell_the_same_about_a_token(tmp_path):
+    store = tl.build([{"text": "abcdefgh" * 9}], tmp_path / "s", tokenizer="bytes", progress=False)
+    runs = store.windows(8), store.windows(8, label_layout="shifted", lookahead=True)
+    aligned, ahead = (cells_of(explored(one).html("row", index=0)) for one in runs)
+    facts = [
+        [(one["id"], one["label"], one["weight"]) for one in line] for line in (aligned, ahead)
+    ]
+    assert facts[1][:8] == facts[0]
+    assert ahead[8]["label"] == ahead[8]["id"] == str(ord("a"))  # the look-ahead cell is a target
+    assert ahead[0]["label"] == "none"
 
 
 def test_control_other_cells_tell_something_else(asked):
@@ -144,19 +228,60 @@ def test_age_is_counted_from_the_last_place_before(asked, run):
             assert (f"(example {before[-1]:,})" in said) if before else said == "never before"
 
 
+AGES = ("never before", "in this step", "1 to 9 steps ago", "10 to 99", "100 to 999")
+
+
+def test_tints_of_ages_are_those_of_the_steps_since(asked, run):
+    seen = set()
+    picked = run.picked(range(9000, 9100))[0]
+    late = [9000 + picked.index(name) for name in ("wiki", "code", "book")]
+    for index in (3, 77, 1500, *late):
+        page = asked.html("row", index=index, by="age")
+        tints = re.findall(r'class="cell t(\d+)[^"]*" data-f="([^"]*)"', page)
+        told = {json.loads(html.unescape(facts))[4]: int(tint) for tint, facts in tints}
+        legend = re.findall(r'swatch t(\d+)"[^>]*></span>([^<]+)</li>', page)
+        named = {words: int(tint) for tint, words in legend}
+        assert len(set(named.values())) == len(named)
+        for span in run.at(index).spans[:16]:
+            before = [p.index for p in run.where(span.source, span.document, before=index)]
+            steps = index // 16 - before[-1] // 16 if before else None
+            bucket = 0 if steps is None else 1 + sum(steps >= n for n in (1, 10, 100, 1000))
+            assert told[f"{span.document:,}"] == named[AGES[bucket]], (index, span.document)
+            seen.add(bucket)
+    assert seen >= {0, 1, 2, 3}, seen
+
+
+@pytest.mark.parametrize(("rows", "bucket"), [(9, 2), (10, 3), (99, 3), (100, 4), (999, 4)])
+def test_ages_are_told_apart_at_the_edges_that_the_legend_names(tmp_path, rows, bucket):
+    texts = [{"text": f"{k:04d}"} for k in range(rows)]
+    store = tl.build(texts, tmp_path / "s", tokenizer="bytes", progress=False)
+    one = ExploredRun(store.windows(4).epochs(3), "toy", 0, 1)  # in order: back after as many steps
+    assert ages_of(one, "main", 1, rows + 3, [3])[3].bucket == bucket
+    assert ages_of(one, "main", 1, rows + 3, [3])[3].words == f"{rows} steps ago (example 3)"
+
+
+def test_control_ages_in_other_steps_have_other_tints(asked):
+    row = asked.session.run().run.at(3).spans[0]
+    explored = asked.session.run()
+    early, late = (ages_of(explored, row.source, 0, at, [row.document]) for at in (3, 500))
+    assert AGE_TINTS[early[row.document].bucket] != AGE_TINTS[late[row.document].bucket]
+
+
 def test_colours_follow_segments_sources_and_loss(asked, run):
-    index = next(k for k in range(99) if len(run.at(k).spans) > 2)
-    tints = {}
+    full = (k for k in range(99) if int(run.spans([k]).cells.sum()) == run.seq_len)
+    index = next(k for k in full if len(run.at(k).spans) > 2)
+    tints, legends = {}, {}
     for by in ("segment", "source", "loss", "age"):
         page = asked.html("row", index=index, by=by)
-        tints[by] = re.findall(r'class="cell t(\d+)[^"]*" data-f', page)
-    weights = run.batch([index]).loss_weights[0]
-    shown = row_cells(asked.session.run(), index)
-    together = len(tints["loss"]) < run.seq_len  # a long filler is one cell
-    assert together or [t != "0" for t in tints["loss"]] == (weights > 0).tolist()
-    assert len(set(tints["segment"])) > 2
-    assert len(set(tints["source"]) - {"0"}) == 1
-    assert shown.width == run.run.width
+        tints[by] = [int(t) for t in re.findall(r'class="cell t(\d+)[^"]*" data-f', page)]
+        legends[by] = plain(re.search(r'<ul class="legend">.*?</ul>', page)[0])
+    batch = run.batch([index])
+    assert tints["segment"] == [(k - 1) % 8 + 1 for k in batch.segment_ids[0].tolist()]
+    assert tints["loss"] == [0, *(3 * batch.loss_mask[0, :-1]).tolist()]
+    source = run.at(index).source
+    assert set(tints["source"]) == {list(run.run.names).index(source) + 1}
+    assert legends["source"].startswith(source)
+    assert all(DOTTED in one for one in legends.values())
     assert asked.get("row", index=index, by="nothing").status == 400
 
 
@@ -211,9 +336,7 @@ def test_one_run_has_nothing_to_be_compared_with_as_a_whole(asked):
 
 
 def test_the_overview_has_the_answers_of_the_report(asked, run):
-    from tokenloom.report import report_on
-
-    page = plain(asked.html("overview"))
+    page = plain(asked.made("overview"))
     for one in report_on(run, batch_size=16).answers:
         assert one.sentence in page
 
@@ -230,7 +353,7 @@ def test_texts_ids_names_and_metadata_of_strangers_stay_text_on_every_page(evil)
         "overview": {},
     }
     for name, values in pages.items():
-        page = evil.html(name, **values)
+        page = evil.made(name, **values)
         assert MARK not in page, name
         assert "<script>window" not in page, name
         assert "\u202e" not in page, name
@@ -283,15 +406,48 @@ def test_a_thousand_sources_have_eight_colours_and_a_page(tmp_path):
     names = {f"source {k}": store.windows(16).shuffle() for k in range(1000)}
     run = tl.mix(names, weights={"source 7": 5.0}, cost="rows").take(5000)
     asked = explored(run, 64)
-    colours = asked.session.run().colours
-    assert sorted(set(colours.values())) == list(range(1, 10))
-    assert colours["source 7"] < 9
     page = asked.html("step", step=3)
+    rows = Counter(one.source for one in run.at(step=3, batch_size=64)[:32])
+    told = re.findall(
+        r'<span class="swatch (\w+)"[^>]*></span><span><bdi>([^<]*)</bdi>: (\d+) row', page
+    )
+    largest = sorted(rows, key=lambda name: (-rows[name], name))[:8]
+    assert told == [(f"s{k}", name, str(rows[name])) for k, name in enumerate(largest, 1)]
+    assert f"{len(rows) - 8} other sources: {32 - sum(rows[one] for one in largest)} rows" in page
+    for name, strip in re.findall(r"<bdi>(source \d+)</bdi>, epoch.*?(<svg.*?</svg>)", page):
+        drawn = re.search(r'class="(s\d|rest)( odd)?"', strip)[1]
+        assert drawn == (f"s{largest.index(name) + 1}" if name in largest else "rest")
     assert page.count("<option") == 0  # a name is typed
     assert len(page) < 300_000
     assert asked.get("row", index=17).status == 200
     assert asked.get("goto", source="source 7", after=3).status == 303
-    assert asked.get("edit", at=10, weights="source 9=2").status == 200
+    edit = asked.html("edit", at=10, weights="source 9=2")
+    assert len(edit) < 30_000  # 92,000 pixels of run file once
+    assert edit.count("\n") < 100
+    assert "source 9: 2" in edit
+    assert "and 970 lighter ones" in edit
+    assert "The whole file has 1,000 sources" in edit
+
+
+def test_a_report_on_very_many_sources_is_made_when_it_is_asked_for(tmp_path, monkeypatch):
+    store = tl.build([{"text": "abcd" * 9}], tmp_path / "s", tokenizer="bytes", progress=False)
+    calls = []
+
+    def counted(run, **settings):
+        calls.append(len(run.sources))
+        return report_on(run, **settings)
+
+    monkeypatch.setattr(session_module, "report_on", counted)
+    monkeypatch.setattr(overview_page, "AT_ONCE", 3)
+    for many in (3, 4):
+        run = tl.mix({f"s{k}": store.windows(8) for k in range(many)}).take(200)
+        asked = explored(run)
+        page = asked.made("overview")
+        assert ("Not made yet" in page) == (many > overview_page.AT_ONCE) == (calls != [many])
+    assert f"each of the {many:,} sources" in page
+    assert "What is trained" in plain(asked.made("overview", whole=1))
+    assert "What is trained" in plain(asked.html("overview"))  # it is kept
+    assert calls == [many - 1, many]
 
 
 def test_a_document_of_a_million_tokens_is_shown_page_by_page(tmp_path):
@@ -306,7 +462,8 @@ def test_a_document_of_a_million_tokens_is_shown_page_by_page(tmp_path):
         json.loads(html.unescape(one))
         for one in re.findall(r'<span class="cell [^"]*" data-f="([^"]*)"', page)
     ]
-    assert "".join(one[1] for one in facts) == text[7 * 2048 : 8 * 2048]
+    assert "".join(one[1] for one in facts).replace("␣", " ") == text[7 * 2048 : 8 * 2048]
+    assert 'name="first" value="14336"' in page  # the way to any other token
     last = asked.html("document", document=1, first=10**9)
     assert f"of {len(text):,}" in last
     row = asked.html("row", index=0, first=500_000 // 2048 * 2048)
@@ -314,6 +471,11 @@ def test_a_document_of_a_million_tokens_is_shown_page_by_page(tmp_path):
     assert len(row) < 1_500_000
     assert number(cells[0]["cell"]) == 500_000 // 2048 * 2048
     assert number(cells[5]["offset"]) == number(cells[5]["cell"]) - 1
+    assert 'id="to-cell"' in row
+    far = asked.html("row", index=0, cell=777_777)
+    (chosen,) = re.findall(r'class="cell [^"]*chosen" data-f="([^"]*)"', far)
+    assert json.loads(html.unescape(chosen))[0] == "777,777"
+    assert 'id="to-cell"' not in explored(store.windows(64)).html("row", index=0)
 
 
 def test_what_cannot_be_seen_is_written_out_and_letters_of_several_tokens_are_whole(evil):
@@ -340,11 +502,53 @@ def test_a_row_page_reads_its_own_row_and_no_other(tmp_path):
         assert after.useful_bytes - before.useful_bytes <= int(spans.length.sum()) * 8
 
 
-def test_no_page_of_steps_reads_a_token(asked, run):
-    before = run.counters()
-    asked.html("step", step=2)
-    asked.html("compare", a=1, b=2)
-    assert run.counters() == before
+def test_a_page_of_steps_reads_a_few_tokens_of_each_row(asked, run):
+    for page, rows in (("step", 16), ("compare", 32)):
+        before = run.counters()
+        asked.html(page, step=2, a=1, b=2)
+        after = run.counters()
+        assert 0 < after.ranges - before.ranges <= rows
+        assert after.useful_bytes - before.useful_bytes <= rows * TOKENS_OF_A_ROW * 4
+
+
+def test_a_page_of_steps_plans_the_groups_of_its_rows_once_and_draws_a_bounded_strip_of_each(
+    tmp_path, monkeypatch
+):
+    texts = [{"text": "abcde"} for _ in range(30_000)]
+    store = tl.build(texts, tmp_path / "s", tokenizer="bytes", progress=False)
+    run = store.pack(1000, group_docs=400).shuffle()  # 200 documents a row, two rows a group
+    asked, layout = explored(run, 64), run.run.sources[0].layout
+    planned, plan = [], Packed.plan
+
+    def counted(self, number):
+        planned.append(number)
+        return plan(self, number)
+
+    monkeypatch.setattr(Packed, "plan", counted)
+    page = asked.html("step", step=1)
+    rows = run.run.locate(np.arange(64, 64 + ROWS_OF_A_PAGE))[1]
+    groups = np.unique(layout.blocks().of(rows)).tolist()
+    assert sorted(planned) == groups
+    assert len(groups) < len(layout.groups)
+    assert page.count("<rect") <= ROWS_OF_A_PAGE * (MOST_SEGMENTS + 1)
+    assert page.count(" and 199 more<") == ROWS_OF_A_PAGE  # all of them are counted
+    assert asked.html("step", step=1) == page
+    assert sorted(planned) == groups
+
+
+def test_texts_that_need_no_escaping_are_not_escaped(tmp_path, monkeypatch):
+    """Most of a page are numbers; escaping each took as long as all the rest of its drawing."""
+    store = tl.build([{"text": "abcde"}] * 9000, tmp_path / "s", tokenizer="bytes", progress=False)
+    asked, escaped, escape = explored(store.pack(500), 32), [], html.escape
+
+    def counted(text, quote=True):
+        escaped.append(text)
+        return escape(text, quote=quote)
+
+    monkeypatch.setattr(html, "escape", counted)
+    page = asked.html("step", step=0)
+    assert page.count("<rect") > 2000
+    assert len(escaped) < page.count("<rect") / 10
 
 
 def test_documents_that_were_appended_during_the_run_are_shown_too(tmp_path):
@@ -354,7 +558,7 @@ def test_documents_that_were_appended_during_the_run_are_shown_too(tmp_path):
     tl.build([{"text": "wxyz" * 9}], path, tokenizer="bytes", append=True, progress=False)
     grown = run.edit(at=4, append={"main": tl.open(path)})
     asked = explored(grown)
-    assert "<h1>Document 1 of main" in asked.html("document", document=1)
+    assert "<h1>Document 1 of <bdi>main</bdi>" in asked.html("document", document=1)
     places = list(grown.where(doc=1))
     index = places[0].index
     assert {one["document"] for one in cells_of(asked.html("row", index=index))} == {"1"}

@@ -6,8 +6,10 @@ import re
 import threading
 
 import browsing
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from exploring import Asked
 from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
 
@@ -45,7 +47,10 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(run):
-    with served(Session([run], batch_size=16)) as found:
+    """An explorer whose report is made already."""
+    session = Session([run], batch_size=16)
+    Asked(session).made("overview")
+    with served(session) as found:
         yield found
 
 
@@ -59,7 +64,7 @@ def told(page):
 
 def arrived(page, title):
     """Wait until a page with this title is there, and its script has run."""
-    expect(page.locator("h1")).to_contain_text(title)
+    expect(page.locator("h1")).to_have_text(title)
     page.wait_for_load_state("load")
 
 
@@ -127,33 +132,55 @@ def test_arrow_keys_walk_from_token_to_token_and_one_of_them_has_the_tab_stop(ch
 def test_keys_go_from_step_to_step_and_from_row_to_row(chromium, url, run):
     with browsing.visit(chromium, url + "step?step=3") as seen:
         page = seen.page
-        for key, title in (("n", "Step 4 "), ("n", "Step 5 "), ("p", "Step 4 ")):
+        for key, title in (("n", "Step 4"), ("n", "Step 5"), ("p", "Step 4")):
             page.keyboard.press(key)
             arrived(page, title)
         rows = [one.index for one in run.at(step=4, batch_size=16)]
         for key, row in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
             page.keyboard.press(key)
             arrived(page, f"Example {rows[row]:,}")
+        assert not page.locator("#go").is_visible()  # folded
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.id") == "go"
+        assert page.locator("#go").is_visible()
         page.keyboard.type("7")  # a key in a box is typed, not followed
         page.keyboard.press("Enter")
-        expect(page.locator("h1")).to_contain_text("Step 7 ")
+        expect(page.locator("h1")).to_have_text("Step 7")
+        page.keyboard.press("/")  # the box of the step is in sight there
+        page.keyboard.type("9")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("Step 9")
         seen.clean(url)
 
 
-def test_forms_jump_to_an_example_a_source_and_a_document(chromium, url, run):
+def unfold(page):
+    """Open the forms that lead elsewhere."""
+    page.locator("details.elsewhere summary").click()
+
+
+def test_forms_jump_to_an_example_a_row_a_cell_a_source_and_a_document(chromium, url, run):
     with browsing.visit(chromium, url) as seen:
         page = seen.page
-        page.locator("form[action=row] [name=index]").fill("1,000")
-        page.locator("form[action=row] button").click()
+        unfold(page)
+        page.locator("form:has([name=row]) [name=step]").fill("12")
+        page.locator("form:has([name=row]) [name=row]").fill("3")
+        page.locator("form:has([name=row]) button").click()
+        index = run.at(step=12, row=3, batch_size=16).index
+        assert page.locator("h1").text_content() == f"Example {index:,}"
+        unfold(page)
+        page.locator("form:has([name=cell]) [name=index]").fill("1,000")
+        page.locator("form [name=cell]").fill("17")
+        page.locator("form:has([name=cell]) button").click()
         assert page.locator("h1").text_content() == "Example 1,000"
+        assert told(page)["cell"] == "17"
+        unfold(page)
         page.locator("form[action=goto] select").select_option("book")
         page.locator("form[action=goto] button").click()
         index = int(re.search(r"index=(\d+)", page.url)[1])
         assert index > 1000
         assert run.at(index).source == "book"
         assert {run.at(k).source for k in range(1001, index)} <= {"wiki", "code"}
+        unfold(page)
         page.locator("form[action=document] select").select_option("code")
         page.locator("form[action=document] [name=document]").fill("12")
         page.locator("form[action=document] button").click()
@@ -189,17 +216,31 @@ def test_a_search_runs_by_itself_and_stops_when_it_is_told_to(chromium, url, run
         seen.clean(url)
 
 
-def test_two_rows_are_compared_with_frames_around_what_differs(chromium, url, run):
+def test_two_rows_are_compared_with_a_line_above_what_differs(chromium, url, run):
+    rows = [[one.index for one in run.at(step=step, batch_size=16)] for step in (1, 2)]
+    pair = next(
+        k for k in range(16) if all(run.spans([line[k]]).cells.sum() == 64 for line in rows)
+    )
+    batch = run.batch([line[pair] for line in rows])
+    weights = np.pad(batch.loss_weights[:, :-1], ((0, 0), (1, 0)))  # of the token of each cell
+    odd = (np.diff([*batch.tokens], axis=0) != 0)[0]
+    odd |= (np.diff(batch.segment_ids, axis=0) != 0)[0] | (np.diff(weights, axis=0) != 0)[0]
+    known = [str(cell) for cell in np.flatnonzero(odd)]
     with browsing.visit(chromium, url + "compare?a=1&b=2") as seen:
         page = seen.page
-        page.locator(".rows a").nth(3).click()
-        assert page.locator("h1").text_content() == "Row 3 of steps 1 and 2"
-        count = int(re.match(r"[\d,]+", page.locator(".message").first.text_content())[0])
-        assert count > 0
-        left, right = (page.locator(".cells").nth(k) for k in (0, 1))
-        assert left.locator(".differs").count() <= count
-        right.locator(".cell").first.hover()
+        page.locator(".rows a").nth(pair).click()
+        assert page.locator("h1").text_content() == f"Row {pair} of steps 1 and 2"
+        said = page.locator(".message").first.text_content()
+        assert said.replace("\xa0", " ").startswith(f"{len(known)} of 64 cells differ")
+        for side in (0, 1):
+            marked = page.locator(".cells").nth(side).locator(".differs")
+            facts = marked.evaluate_all("(all) => all.map((one) => JSON.parse(one.dataset.f)[0])")
+            assert facts == known
+            assert 0 < len(known) < 64
+        page.locator(".cells").nth(1).locator(".cell").first.hover()
         assert told(page)["cell"] == "0"
+        assert "last shown" not in told(page)
+        assert page.locator(".legend").first.text_content().count("line above") == 1
         seen.clean(url)
 
 
@@ -251,8 +292,10 @@ def test_dark_stays_dark_on_the_next_page(chromium, url):
 
 def test_texts_of_strangers_stay_text_and_right_to_left_stays_in_its_place(chromium, tmp_path):
     run = hostile_run(tmp_path)
+    session = Session([run], [EVIL], 4)
+    Asked(session).made("overview")
     with (
-        served(Session([run], [EVIL], 4)) as url,
+        served(session) as url,
         browsing.visit(chromium, url, width=360) as seen,
     ):
         source = run.run.names[0]
@@ -261,6 +304,7 @@ def test_texts_of_strangers_stay_text_and_right_to_left_stays_in_its_place(chrom
             assert seen.page.evaluate("window.pwned") is None
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, page
         seen.page.goto(url)
+        unfold(seen.page)
         seen.page.locator("form[action=document] select").select_option(source)
         seen.page.locator("form[action=document] [name=document]").fill("0")
         seen.page.locator("form[action=document] button").click()
@@ -271,6 +315,108 @@ def test_texts_of_strangers_stay_text_and_right_to_left_stays_in_its_place(chrom
         assert seen.page.locator("img, iframe, object, embed").count() == 0
         assert seen.page.evaluate("window.pwned") is None
         seen.clean(url)
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
+    """A run of sources with Hebrew and Chinese names, one document each."""
+    folder = tmp_path_factory.mktemp("scripts")
+    texts = {"עברית": "שלום עולם, טקסט מימין לשמאל. " * 9, "日本": "你好，世界。" * 9}
+    stores = {
+        name: tl.build([{"text": text}], folder / name, tokenizer="bytes", progress=False)
+        for name, text in texts.items()
+    }
+    with served(Session([tl.mix({n: s.windows(64) for n, s in stores.items()})], ["r"], 4)) as url:
+        yield url
+
+
+def test_a_name_from_right_to_left_moves_nothing_around_it(chromium, scripts):
+    with browsing.visit(chromium, scripts + "step") as seen:
+        page = seen.page
+        for one in page.locator(".legend li:has(bdi)").all():
+            name, line = one.locator("bdi").bounding_box(), one.locator("span").last.bounding_box()
+            assert name["x"] - line["x"] < 2  # the name, then how much there is of it
+        for one in page.locator(".row-name .soft").all():
+            assert one.locator("bdi").bounding_box()["x"] - one.bounding_box()["x"] < 8
+        page.goto(scripts + "document?source=עברית&document=0")
+        title, name = page.locator("h1").bounding_box(), page.locator("h1 bdi").bounding_box()
+        assert name["x"] > title["x"] + 100
+        seen.clean(scripts)
+
+
+def test_documents_from_right_to_left_start_at_the_right_edge(chromium, scripts):
+    with browsing.visit(chromium, scripts + "document?source=עברית&document=0") as seen:
+        page = seen.page
+        for target in ("document?source=עברית&document=0", "row?index=1", "row?index=0"):
+            page.goto(scripts + target)
+            box = page.locator(".cells").bounding_box()
+            first = page.locator(".cells .cell").first.bounding_box()
+            right = box["x"] + box["width"] - first["x"] - first["width"]
+            left = first["x"] - box["x"]
+            source = page.locator(".lead bdi, h1 bdi").first.text_content()
+            assert (right < 4 < left) if source == "עברית" else (left < 4 < right), target
+        seen.clean(scripts)
+
+
+def test_letters_of_several_tokens_are_joined_and_told_as_such(chromium, scripts):
+    with browsing.visit(chromium, scripts + "document?source=日本&document=0") as seen:
+        page = seen.page
+        cells = page.locator(".cells .cell")
+        assert [cells.nth(k).text_content() for k in range(4)] == ["你", "‿", "‿", "好"]
+        cells.nth(1).hover()
+        assert told(page)["text"] == "part 2 of 3 of 你"
+        page.goto(scripts + "document?source=עברית&document=0")
+        page.locator(".cells .cell").nth(8).hover()
+        assert told(page)["text"] == "␣"
+        seen.clean(scripts)
+
+
+def test_on_a_phone_text_is_near_the_top_and_nothing_covers_it(chromium, url):
+    with browsing.visit(chromium, url, width=360, height=740) as seen:
+        page = seen.page
+        for target, what in (("step?step=3", ".rows a"), ("row?index=5", ".cells .cell")):
+            page.goto(url + target)
+            assert page.locator(what).first.bounding_box()["y"] < 560, target
+        assert not page.locator("#panel").is_visible()
+        page.locator(".cells .cell").nth(3).click()
+        assert page.locator("#panel").is_visible()
+        page.keyboard.press("End")
+        last, panel = (page.locator(one).last.bounding_box() for one in (".cells .cell", "#panel"))
+        assert last["y"] + last["height"] <= panel["y"] + 1
+        seen.clean(url)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_fact_of_a_token_is_cut(chromium, url, width):
+    with browsing.visit(chromium, url + "row?index=600", width=width) as seen:
+        page = seen.page
+        page.locator(".cells .cell").nth(3).hover()
+        assert "(example" in told(page)["last shown"]
+        cut = page.locator("#panel dd").evaluate_all(
+            "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1 "
+            "|| one.scrollHeight > one.clientHeight + 1).length"
+        )
+        assert cut == 0
+        seen.clean(url)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_moves_while_a_page_loads(chromium, url, width):
+    with browsing.visit(chromium, url, width=width) as seen:
+        for page in PAGES:
+            if page.startswith("find?kind=text"):
+                continue  # what is found is added below what is there
+            seen.page.goto(url + page)
+            moved = seen.page.evaluate(
+                """() => new Promise((done) => {
+                    let sum = 0;
+                    new PerformanceObserver((list) => {
+                        for (const one of list.getEntries()) sum += one.value;
+                    }).observe({type: "layout-shift", buffered: true});
+                    setTimeout(() => done(sum), 100);
+                })"""
+            )
+            assert moved < 0.001, page
 
 
 def test_control_the_policy_stops_code_that_gets_into_a_page(chromium, url):

@@ -63,6 +63,8 @@ CAUGHT = {
     ("loader.loss_files", "_integer"): "its callers: as InputError with the line",
     ("order.schedule", "_integer"): "_entries: as ConfigError",
     ("random.permute", "hash_sorted"): "nobody: permutation() chooses another for larger n",
+    ("remote.backends", "_info"): "Client: as StoreNotFound with the URL, or as no object",
+    ("remote.backends", "_within"): "Client: asked again, then as StoreError with the URL",
     ("remote.backends", "put"): "Client: as StoreError with the URL",
     ("remote.disk_cache", "put"): "itself: the piece is not kept",
     ("remote.client", "ask"): "Client: asked again, then as StoreError with the URL",

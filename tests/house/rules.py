@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 
-from tree import Tree
+from tree import Tree, names_in
 
 ROOT_MODULES = [
     "__init__",
@@ -155,7 +155,7 @@ def is_call_time(module: str, target: str, lazy: bool) -> bool:
 
 
 def call_time_imports(tree: Tree) -> list[str]:
-    """2. One module imports at call time, each annex once; four import by a name."""
+    """2. One module imports at call time, each annex once; five import by a name."""
     found, wrong = [], []
     for module in tree.sources:
         found += [
@@ -165,9 +165,8 @@ def call_time_imports(tree: Tree) -> list[str]:
         ]
         if module in BY_NAME:
             continue
-        calls = [node for node in ast.walk(tree.parsed(module)) if isinstance(node, ast.Call)]
-        for call in calls:
-            by_name = ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__")
+        for name, call in tree.calls(module):
+            by_name = name.split(".")[-1] in ("import_module", "__import__")
             if by_name and re.search("tokenloom|__name__", ast.unparse(call)):
                 wrong.append(f"{module} imports {ast.unparse(call)} by its name")
     again = [one for one, times in Counter(found).items() if times > 1]
@@ -306,8 +305,7 @@ def wrong_effects(tree: Tree) -> list[str]:
     for module in tree.sources:
         if room_of(module) in EFFECTS or module in READERS:
             continue
-        calls = [node for node in ast.walk(tree.parsed(module)) if isinstance(node, ast.Call)]
-        for name in (ast.unparse(call.func) for call in calls):
+        for name, _ in tree.calls(module):
             last = name.split(".")[-1]
             if name in OPENS or last in TOUCHES or name.startswith(PROCESSES):
                 wrong.append(f"{module} calls {name}")
@@ -328,7 +326,7 @@ def wrong_locks(tree: Tree) -> list[str]:
     for module in tree.sources:
         if module == HANDLES:
             continue
-        for name in _names(tree, module):
+        for name in names_in(tree.sources[module]):
             last = name.split(".")[-1]
             made = name in {f"threading.{last}", f"_thread.{last}", f"queue.{last}"}
             if last == "cached_property":  # in Python 3.11 it has one lock for all instances
@@ -354,13 +352,12 @@ def half_copies(tree: Tree) -> list[str]:
     """12. What owns a lock, or frees something when it goes, says what a copy of it is."""
     wrong = []
     for module in tree.sources:
-        for node in ast.walk(tree.parsed(module)):
+        for node in tree.nodes(module):
             if not isinstance(node, ast.ClassDef) or (module, node.name) == (HANDLES, "Single"):
                 continue
             methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
             says = "__reduce__" in methods or any("Single" in ast.unparse(b) for b in node.bases)
-            calls = [ast.unparse(one) for one in ast.walk(node) if isinstance(one, ast.Call)]
-            locks = "lock_of(self)" in calls
+            locks = any(_locks_itself(one) for one in ast.walk(node))
             if (locks or "__del__" in methods) and not says:
                 wrong.append(f"{module}.{node.name} has neither __reduce__ nor Single")
             if locks and "_forked" not in methods:
@@ -368,22 +365,17 @@ def half_copies(tree: Tree) -> list[str]:
     return wrong
 
 
-def _names(tree: Tree, module: str) -> list[str]:
-    """Dotted names that are used, and those imported by themselves, with their module."""
-    found, alone = [], {}
-    for node in ast.walk(tree.parsed(module)):
-        if isinstance(node, ast.ImportFrom) and node.module in ("threading", "functools", "queue"):
-            alone |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-        if isinstance(node, ast.Attribute | ast.Name):
-            name = ast.unparse(node)
-            found.append(alone.get(name, name))
-    return found
+def _locks_itself(node: ast.AST) -> bool:
+    """Whether it is the call `lock_of(self)`."""
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return named and node.func.id == "lock_of" and ast.unparse(node) == "lock_of(self)"
 
 
 BY_NAME = {
     "native",  # compiled or not
     "__init__",  # names on demand
     "integrations.hf.__init__",  # names on demand
+    "foreign.formats.__init__",  # formats, when files are looked at
     "cli.__init__",  # the work of a command, when it runs
 }
 

@@ -79,7 +79,20 @@ def test_benchmarks_named_in_the_docs_exist():
             assert any(name in stem for stem in known), name
 
 
-@pytest.mark.parametrize("name", ["packed_row", "shares", "splices"])
+SCRIPTS = ["packed_row", "shares", "splices"]
+TRAINED = ["memorization-packed", "memorization-spliced"]  # by examples/memorization, in minutes
+TIMED = ["flame"]  # by python -m benchmarks flame
+
+
+def test_every_picture_is_compared_with_what_makes_it_or_takes_long_to_make():
+    drawn = [one.replace("_", "-") for one in SCRIPTS]
+    results = (one.stem for one in (ROOT / "science/results").glob("*.json"))
+    known = [f"results-{one.replace('_', '-')}" for one in results]  # tests/science/test_report.py
+    found = {one.stem for one in (ROOT / "docs/pictures").glob("*.svg")}
+    assert found == {*drawn, *known, *TRAINED, *TIMED}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_picture_is_what_its_script_prints(name):
     script = ROOT / f"docs/pictures/{name}.py"
     made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)

@@ -48,7 +48,10 @@ def ours_loaded_by(code: str) -> set[str]:
 
 
 ANNEXES = {"streams", "inspect", "quality", "runfiles", "testing", "cli", "integrations"}
-ANNEXES |= {"ingest", "config"}
+ANNEXES |= {"ingest", "config", "report", "evaluate", "exchange", "explore", "cluster"}
+
+NOT_OURS = ("tokenloom.foreign.formats.", "tokenloom.foreign.treecache.")  # files of others
+DRAWN = ("tokenloom.page.charts", "tokenloom.page.strips")
 
 
 def rooms(modules: set[str]) -> set[str]:
@@ -78,7 +81,26 @@ next(tl.Loader(store.pack(4).shuffle(), batch_size=2)).labels
 slow = {{"importlib.metadata", "email", "concurrent.futures", "subprocess"}}
 assert not slow & set(sys.modules), slow & set(sys.modules)
 """
-    assert not rooms(ours_loaded_by(code)) & ANNEXES
+    found = ours_loaded_by(code)
+    assert not rooms(found) & ANNEXES
+    assert not [name for name in found if name.startswith((*NOT_OURS, *DRAWN))]
+
+
+def test_formats_of_others_are_loaded_with_their_files_and_that_test_can_fail(tmp_path):
+    (tmp_path / "t.bin").write_bytes(bytes(20))
+    code = f"import tokenloom as tl\ntl.open({str(tmp_path / 't.bin')!r}, dtype='uint16', eos=9)"
+    assert [name for name in ours_loaded_by(code) if name.startswith(NOT_OURS)]
+
+
+def test_a_part_of_a_build_loads_what_encodes_and_nothing_that_reads_or_trains(tmp_path):
+    """Each of many processes starts anew, so what a part imports is paid as often."""
+    (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n' * 9)
+    command = ["build", f"{tmp_path}/in.jsonl", "-o", f"{tmp_path}/s", "-t", "bytes"]
+    code = f"from tokenloom.cli import main\nassert main({[*command, '--part', '1/2']}) == 0"
+    found = rooms(ours_loaded_by(code))
+    assert {"ingest", "store", "tokenizer"} <= found
+    reads = {"api", "foreign", "documents", "layout", "order", "mixture", "trace", "batch"}
+    assert not found & (reads | {"loader", "cluster", "exchange"} | ANNEXES - {"cli", "ingest"})
 
 
 def test_names_are_those_of_all_whatever_is_loaded():

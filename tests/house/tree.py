@@ -29,6 +29,14 @@ class Tree:
     def parsed(self, module: str) -> ast.Module:
         return _parse(self.sources[module])
 
+    def nodes(self, module: str) -> tuple[ast.AST, ...]:
+        """Every node of a module; walked once, however many rules look at it."""
+        return _nodes(self.sources[module])
+
+    def calls(self, module: str) -> tuple[tuple[str, ast.Call], ...]:
+        """(what is called, the call) of each call."""
+        return _calls(self.sources[module])
+
     @property
     def rooms(self) -> list[str]:
         """Packages, sub-rooms included."""
@@ -61,17 +69,42 @@ def _parse(source: str) -> ast.Module:
 
 
 @functools.cache
+def _nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parse(source)))
+
+
+@functools.cache
+def _calls(source: str) -> tuple[tuple[str, ast.Call], ...]:
+    return tuple(
+        (ast.unparse(node.func), node) for node in _nodes(source) if isinstance(node, ast.Call)
+    )
+
+
+@functools.cache
+def names_in(source: str) -> tuple[str, ...]:
+    """Dotted names that are used, and those imported by themselves, with their module."""
+    found, alone = [], {}
+    for node in _nodes(source):
+        if isinstance(node, ast.ImportFrom) and node.module in ("threading", "functools", "queue"):
+            alone |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = ast.unparse(node)
+            found.append(alone.get(name, name))
+    return tuple(found)
+
+
+@functools.cache
 def _imports(source: str) -> list[tuple[str, str | None, bool]]:
     """(module of ours, name taken from it, is it inside a function) of each import."""
-    tree, found = _parse(source), []
+    found = []
     inside = {
         id(node)
-        for f in ast.walk(tree)
+        for f in _nodes(source)
         if isinstance(f, ast.FunctionDef)
         for node in ast.walk(f)
         if isinstance(node, (ast.Import, ast.ImportFrom))
     }
-    for node in ast.walk(tree):
+    for node in _nodes(source):
         lazy = id(node) in inside
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tokenloom":
             base = node.module.partition(".")[2]

@@ -1,12 +1,15 @@
 """Coverage: counts equal those of the arrays that a model gets, and can be looked at."""
 
+import base64
 import re
 import xml.etree.ElementTree as ET
+from io import BytesIO
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from splicedtoys import BOS, slow_counts, spliced_datasets, toy_store
 
 import tokenloom as tl
@@ -15,7 +18,7 @@ from tokenloom.inspect import coverage, triples
 from tokenloom.inspect.counts import count
 from tokenloom.inspect.grids import bars, even_bins, exact_bins
 from tokenloom.inspect.splices import FEW
-from tokenloom.inspect.svg import ticks
+from tokenloom.page.png import STRENGTH
 from tokenloom.testing.stores import write_flat
 
 
@@ -280,17 +283,6 @@ def test_every_value_is_in_one_bin_and_bins_are_as_even_as_promised(values, most
         assert exact.size.max() - exact.size.min() <= 1
 
 
-@given(st.integers(-(10**6), 0), st.integers(1, 10**9), st.integers(2, 9))
-def test_ticks_are_round_inside_and_not_too_many(low, high, most):
-    found = ticks(low, high, most)
-    assert 1 <= len(found) <= most
-    assert low <= found[0]
-    assert found[-1] <= high
-    steps = set(np.diff(found).tolist())
-    assert len(steps) <= 1
-    assert all(re.fullmatch(r"[125]0*", str(step)) for step in steps)
-
-
 # -- picture -------------------------------------------------------------------------------
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -300,6 +292,17 @@ def numbers(path):
     return [float(one) for one in re.findall(r"-?\d+(?:\.\d+)?", path)]
 
 
+def words_of(root):
+    return [one.text for one in root.iter(f"{SVG}text")]
+
+
+def drawings(root):
+    """Each drawing of a picture with its width and height."""
+    for one in root.iter(f"{SVG}svg"):
+        if one is not root:
+            yield one, float(one.get("width")), float(one.get("height"))
+
+
 @given(spliced_datasets())
 @settings(max_examples=60)
 def test_any_document_can_be_drawn_and_its_picture_is_well_formed(case):
@@ -307,18 +310,20 @@ def test_any_document_can_be_drawn_and_its_picture_is_well_formed(case):
     found = coverage(ds)
     for document in range(len(lengths)):
         root = ET.fromstring(found.svg(document))
-        width, height = float(root.get("width")), float(root.get("height"))
         assert root.find(f"{SVG}title").text.startswith(f"Document {document}: ")
-        words = [one.text for one in root.iter(f"{SVG}text")]
-        for said in ("frame offset s", "how often each token is a target"):
-            assert said in words
-        assert any(word.startswith("document offset") for word in words)
-        assert ("not shown" in words) == (found.splices[document] == 0)
-        for one in root.iter(f"{SVG}text"):
-            assert 0 < float(one.get("x")) < width
-            assert 0 < float(one.get("y")) < height
-        for one in root.iter(f"{SVG}path"):
-            assert all(abs(value) <= max(width, height) for value in numbers(one.get("d")))
+        words = words_of(root)
+        assert "How often each token is a target" in words
+        shown = found.splices[document] > 0
+        assert ("The document is never shown." in words) == (not shown)
+        for said in ("place s in the frame, cells", "start t in the document, tokens"):
+            assert (said in words) == shown
+        assert len(list(drawings(root))) == (3 if shown else 1)
+        for drawing, width, height in drawings(root):
+            for one in drawing.iter(f"{SVG}text"):
+                assert 0 <= float(one.get("x")) <= width
+                assert 0 < float(one.get("y")) < height
+            for one in drawing.iter(f"{SVG}path"):
+                assert all(abs(value) <= max(width, height) for value in numbers(one.get("d")))
 
 
 @pytest.mark.parametrize("starts", [1, 2, 1000, 10**6])
@@ -330,8 +335,16 @@ def test_a_picture_stays_small_for_any_number_of_starts(tmp_path, starts):
     assert len(found.starts(0).t) == starts
     drawn = found.svg(0)
     ET.fromstring(drawn)
-    assert len(drawn) < 150_000
+    assert len(drawn) < 40_000
     assert drawn == coverage(store.splice(64, content_length=4, offset_jitter=9)).svg(0)
+
+
+def map_of(drawn):
+    """Which pixels of the map of a picture have a colour [over s, over t]."""
+    data = re.search(r'href="data:image/png;base64,([^"]+)"', drawn)[1]
+    colours = np.asarray(Image.open(BytesIO(base64.b64decode(data))).convert("RGBA"))
+    assert {*colours[..., 3].ravel().tolist()} <= {0, *(round(2.55 * one) for one in STRENGTH)}
+    return colours[..., 3] > 0
 
 
 def test_one_start_of_a_long_document_can_be_seen(tmp_path):
@@ -339,14 +352,28 @@ def test_one_start_of_a_long_document_can_be_seen(tmp_path):
     ds = tl.open(tmp_path / "one").splice(
         64, content_length=8, content_start_mode="anchor_start", position_scheme="absolute"
     )
-    drawn = coverage(ds).svg(0)
-    assert re.search(r"M76 [\d.]+h3v", drawn)  # three pixels wide, though a token is far less
+    seen = map_of(coverage(ds).svg(0))
+    columns = seen.any(axis=0)
+    assert columns[0]
+    assert 3 / 440 < columns.mean() < 6 / 440  # of some 440 pixels, though a token is far less
+
+
+def test_the_map_has_a_colour_where_there_are_splices_and_nowhere_else():
+    ds = toy_store(61).splice(24, content_length=7, edge="clip", sampler="enumerate")
+    seen = map_of(coverage(ds).svg(0))
+    high, wide = seen.shape
+    low, end = -5, 61  # of the axis: starts before the document are clipped
+    first, last = (edge - low for edge in (min(t for _, t, _ in listed(ds, len(ds))), end - 2))
+    columns = np.flatnonzero(seen.any(axis=0))
+    assert columns[0] == pytest.approx(first * wide / (end - low), abs=wide / 120)
+    assert columns[-1] == pytest.approx((last + 1) * wide / (end - low), abs=wide / 120)
+    rows = {23 - int((row + 0.5) * 24 / high) for row in np.flatnonzero(seen.any(axis=1))}
+    assert rows == {s for _, _, s in listed(ds, len(ds))}
 
 
 def test_columns_of_the_same_height_above_the_map_mean_the_same_counts():
     found = coverage(toy_store(60).splice(24, content_length=7, edge="clip", sampler="enumerate"))
     root = ET.fromstring(found.svg(0))
-    lines = [one for one in root.iter(f"{SVG}path") if one.get("stroke") == "#08306b"]
-    (line,) = lines
+    (line,) = [one for one in root.iter(f"{SVG}path") if one.get("class") == "line s1"]
     heights = re.findall(r"V([\d.]+)", line.get("d"))
     assert len(set(heights)) == 1  # every token but the first

@@ -167,6 +167,8 @@ def test_many_steps_follow_from_whole_bands_and_say_so(tmp_path, kind):
     told = simulate_run(run, 3000, **settings, exact_examples=6000)
     assert (exact.bands, exact.estimated, exact.exact_steps) == (None, (), 3000)
     assert told.exact_steps < 1000
+    assert exact.exact_ranks == exact.ranks
+    assert told.exact_ranks == simulate_run(run, told.exact_steps, **settings).ranks != told.ranks
     assert told.bands is not None
     assert "ranks.reads" in told.estimated
     assert "ranks.reads" not in told.exact

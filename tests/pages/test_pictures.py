@@ -7,7 +7,7 @@ from pathlib import Path
 
 import browsing
 import pytest
-from pagetoys import everything_run
+from pagetoys import copied_store, every_answer, everything_run, part_certificate
 
 from tokenloom.page.markup import tag
 from tokenloom.page.sheet import document
@@ -33,13 +33,20 @@ def test_pictures_in_the_readme_are_what_their_script_makes(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory, monkeypatch_module):
-    """The URL of a report whose every word is the same on every machine."""
+def reports(tmp_path_factory, monkeypatch_module):
+    """URLs of reports on everything, whose every word is the same on every machine."""
     folder = tmp_path_factory.mktemp("golden")
     monkeypatch_module.chdir(folder)
-    made = report_on(everything_run(Path(".")), batch_size=8, ranks=2, name="everything")
-    (folder / "report.html").write_text(made.html, encoding="utf-8")
-    return (folder / "report.html").as_uri()
+    run, store = everything_run(Path(".")), copied_store(Path("."))
+    made = {
+        "report": report_on(run, batch_size=8, ranks=2, name="everything"),
+        "report-store": report_on(store, name="letters"),
+        "report-audit": report_on(part_certificate(run), name="audit"),
+        "report-evaluation": report_on(every_answer(store), name="knowing"),
+    }
+    for name, one in made.items():
+        (folder / f"{name}.html").write_text(one.html, encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in made}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +60,21 @@ def monkeypatch_module():
     [(1280, "light"), (360, "dark"), pytest.param(2560, "light", marks=pytest.mark.slow)],
     ids=str,
 )
-def test_a_report_looks_as_it_looked(chromium, report, width, scheme, request):
+@pytest.mark.parametrize("name", ["report", "report-store", "report-audit", "report-evaluation"])
+def test_a_report_looks_as_it_looked(chromium, reports, name, width, scheme, request):
     renew = request.config.getoption(RENEW)
-    with browsing.visit(chromium, report, width=width, scheme=scheme) as seen:
-        browsing.looks_like(seen.page, f"report-{width}-{scheme}", renew=renew)
+    with browsing.visit(chromium, reports[name], width=width, scheme=scheme) as seen:
+        browsing.looks_like(seen.page, f"{name}-{width}-{scheme}", renew=renew)
+
+
+def test_control_the_report_on_something_else_does_not_look_the_same(chromium, reports, request):
+    if request.config.getoption(RENEW):
+        return
+    with (
+        browsing.visit(chromium, reports["report-store"]) as seen,
+        pytest.raises(AssertionError, match="report-audit-1280-light"),
+    ):
+        browsing.looks_like(seen.page, "report-audit-1280-light")
 
 
 def page_of(folder, *words):

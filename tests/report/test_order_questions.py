@@ -1,11 +1,17 @@
 """Answers about repeats, order and loading have the numbers of `simulate`, to the last digit."""
 
+import shutil
+
 import pytest
 from orderruns import order_runs
+from readwords import plain
 from toyruns import toy_store
 
 import tokenloom as tl
-from tokenloom.quality.order_sample import look_at_order
+from tokenloom.inspect import simulate_run
+from tokenloom.report import subject as report_subject
+from tokenloom.report.figures.loading import loading_figure
+from tokenloom.report.headlines import headline_of
 from tokenloom.report.questions import fed_fast_enough, how_often, is_it_shuffled
 from tokenloom.report.subject import Asked, RunSubject
 
@@ -57,21 +63,6 @@ def test_loading_is_that_of_a_simulation(runs, name, speed):
         assert told["stalled_steps"] == found.stalls.stalled_steps
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_order_is_the_one_that_was_looked_at(runs, name):
-    subject = RunSubject(runs[name], Asked(batch_size=8))
-    told = is_it_shuffled.answer(subject)
-    looks = {
-        one.name: look_at_order(one.order(0), one.working.blocks, 8, one.name)
-        for one in runs[name].run.sources
-    }
-    assert any(
-        (told.numbers["batch_blocks"], told.numbers["window"]) == (one.batch_blocks, one.window)
-        for one in looks.values()
-    )
-    assert ("stored order" in told.sentence) == (name == "stored order")
-
-
 @pytest.mark.parametrize("name", ["tiny", "empty"])
 def test_runs_of_hardly_any_rows_are_answered(runs, name):
     subject = RunSubject(runs[name], Asked())
@@ -82,7 +73,7 @@ def test_runs_of_hardly_any_rows_are_answered(runs, name):
 
 def warnings_of(question, run, **settings):
     subject = RunSubject(run, Asked(**({"batch_size": 8} | settings)))
-    return [f"{one.words} {one.remedy}" for one in question.cautions(subject)]
+    return [plain(f"{one.words} {one.remedy}") for one in question.cautions(subject)]
 
 
 def test_a_source_that_is_repeated_often_is_warned_about(runs):
@@ -104,8 +95,28 @@ def test_a_source_that_runs_out_is_warned_about_with_the_step(runs):
 def test_a_store_that_is_there_twice_is_warned_about(tmp_path, runs):
     store = toy_store(tmp_path, rows=50)
     twice = tl.mix({"a": store.windows(8).shuffle(), "b": store.pack(8).shuffle()})
-    assert any("a, b show the same store" in one for one in warnings_of(how_often, twice))
-    assert not any("same store" in one for one in warnings_of(how_often, runs["mix"]))
+    (told,) = (one for one in warnings_of(how_often, twice) if "a, b select" in one)
+    assert f"{store.num_documents} documents of one store more than once" in told
+    assert not any("more than once" in one for one in warnings_of(how_often, runs["mix"]))
+
+
+def test_disjoint_selections_of_a_store_share_nothing(tmp_path):
+    store = toy_store(tmp_path / "a", rows=60)
+    count = store.num_documents
+    first, second, other = range(count // 2), range(count // 2, count), range(count // 2 - 2, count)
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+
+    def said(one, two, path="a"):
+        opened = tl.open(tmp_path / path)
+        pair = {
+            "one": store.select(doc_index=list(one)).windows(8).shuffle(),
+            "two": opened.select(doc_index=list(two)).windows(8).shuffle(),
+        }
+        return " ".join(warnings_of(how_often, tl.mix(pair)))
+
+    assert "more than once" not in said(first, second)
+    assert "2 documents of one store more than once" in said(first, other)
+    assert "2 documents of stores with the same content" in said(first, other, "copy")
 
 
 def test_copies_of_documents_are_counted_over_all_stores(tmp_path, monkeypatch):
@@ -115,7 +126,10 @@ def test_copies_of_documents_are_counted_over_all_stores(tmp_path, monkeypatch):
     mix = tl.mix({"a": a.windows(2).shuffle(), "b": b.windows(2).shuffle()})
     assert how_often.copies_in(RunSubject(mix, Asked())) == (2, 4)
     told = warnings_of(how_often, mix, batch_size=1)
-    assert any("2 documents of 4 (50.0 %) are copies" in one for one in told)
+    assert any("2 documents of 4 (50.0 %) are copies" in plain(one) for one in told)
+    pair = {"a": a.select(doc_index=[0, 1]).windows(2), "b": a.select(doc_index=[1]).windows(2)}
+    chosen = tl.mix(pair)
+    assert how_often.copies_in(RunSubject(chosen, Asked())) == (0, 2)  # of those selected
     assert how_often.copies_in(RunSubject(b.windows(2), Asked())) == (0, 1)
     monkeypatch.setattr(how_often, "HASHED", 3)  # too many to look at
     assert how_often.copies_in(RunSubject(mix, Asked())) is None
@@ -147,8 +161,99 @@ def test_waiting_and_thrashing_are_warned_about(tmp_path):
     found = run.simulate(batch_size=8, **SPEED)
     told = warnings_of(fed_fast_enough, run, **SPEED)
     assert found.ranks[0].how == "thrashes"
-    assert any("Training waits" in one for one in told)
+    later = found.stalls.waited - found.stalls.first_wait
+    part = f"{100 * later / (found.stalls.seconds - found.stalls.first_wait):.1f} % of the time"
+    assert any(f"After its first step, training waits {part}" in plain(one) for one in told)
     assert any("fetched again and again" in one and "cache_bytes" in one for one in told)
     large = tl.open(tmp_path, cache_bytes=1 << 24).windows(8).block_shuffle(window_blocks=16)
     fast = {"latency": 1e-9, "bandwidth": 1e12, "step_seconds": 1.0}
     assert warnings_of(fed_fast_enough, large, **fast) == []
+
+
+def test_the_first_wait_is_no_warning_and_told_apart_from_later_ones(tmp_path):
+    store = tl.build([{"text": "abcdefgh" * 88}], tmp_path / "one", tokenizer="bytes")
+    run = store.windows(8).shuffle()
+    slow_start = {"latency": 5.0, "bandwidth": 1e9, "step_seconds": 0.1, "ranks": 1}
+    subject, found = asked_about(run, **slow_start)
+    stalls = found.stalls
+    assert stalls.waited == stalls.first_wait > stalls.seconds / 2
+    assert stalls.stalled_steps == 0
+    assert warnings_of(fed_fast_enough, run, **slow_start) == []
+    answer = fed_fast_enough.answer(subject)
+    told = plain(answer.sentence)
+    assert plain(headline_of("fed", answer.numbers)[0]) == "0 %"
+    assert told.endswith(
+        f"training waits {stalls.first_wait:.1f} s for its first step, and never after it."
+    )
+
+
+@pytest.mark.parametrize("name", ["one source", "mix", "lanes", "packed"])
+def test_a_bucket_is_told_by_its_first_request_and_by_what_is_fetched_ahead(runs, name):
+    subject, _ = asked_about(runs[name])
+    told = fed_fast_enough.answer(subject)
+    first = runs[name].simulate(
+        1, batch_size=8, latency=0.03, bandwidth=2e8, parallel=16, step_seconds=0.0
+    )
+    assert told.numbers["first_seconds"] == pytest.approx(first.stalls.first_wait)
+    assert told.numbers["first_seconds"] >= 0.03  # a request takes that long
+    busy = runs[name].simulate(
+        subject.step_count, batch_size=8, latency=0.03, bandwidth=2e8, parallel=16, step_seconds=0.0
+    )
+    (rank,) = busy.ranks
+    moving = rank.bytes / 2e8
+    each = max(moving, (rank.reads * 0.03 + moving) / 16, 0.03) / busy.steps
+    assert told.numbers["bucket_seconds"] == pytest.approx(each)
+    words = plain(told.sentence)
+    assert f"the first step waits {1000 * first.stalls.first_wait:.3g} ms" in words
+    assert "about below" not in words
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Steps of every simulation that a report asks for."""
+    asked = []
+
+    def counted(run, steps, **settings):
+        asked.append(steps)
+        return simulate_run(run, steps, **settings)
+
+    monkeypatch.setattr(report_subject, "simulate_run", counted)
+    return asked
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", ["one source", "packed", "endless"])
+def test_a_first_step_is_simulated_once_where_no_other_step_is(
+    runs, name, ranks, simulated, monkeypatch
+):
+    monkeypatch.setattr(report_subject, "EXACT_EXAMPLES", 8)
+    subject = RunSubject(runs[name], Asked(batch_size=8, ranks=ranks))
+    fed_fast_enough.answer(subject)
+    loading_figure(subject)
+    assert simulated == [subject.step_count]
+    assert subject.simulation.exact_steps == 1 < subject.step_count
+    alone = simulate_run(runs[name], 1, batch_size=8, ranks=ranks)
+    assert subject.first_step == alone.ranks
+    assert len(alone.ranks) == ranks
+
+
+@pytest.mark.parametrize("name", ["one source", "packed", "lanes"])
+def test_control_a_first_step_that_others_follow_is_simulated_by_itself(runs, name, simulated):
+    subject = RunSubject(runs[name], Asked(batch_size=8))
+    fed_fast_enough.answer(subject)
+    loading_figure(subject)
+    assert simulated == [subject.step_count, 1]
+    assert subject.first_step == simulate_run(runs[name], 1, batch_size=8).ranks
+    assert subject.first_step != subject.simulation.exact_ranks
+
+
+def test_advice_is_about_what_the_run_has(tmp_path):
+    store = toy_store(tmp_path, rows=3000, cache_bytes=6000)
+    for shuffled, has in ((store.windows(8).shuffle(), False), (
+        store.windows(8).block_shuffle(window_blocks=16, lanes=16), True
+    )):  # fmt: skip
+        subject, _ = asked_about(shuffled)
+        notes = " ".join(loading_figure(subject).notes)
+        assert "too little cache" in notes
+        assert ("lower window_blocks" in notes) == has
+        assert ".." not in notes

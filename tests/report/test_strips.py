@@ -7,6 +7,7 @@ import pytest
 
 from tokenloom.page.charts import Mark
 from tokenloom.page.histogram import columns
+from tokenloom.page.sheet import asset
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_legend, strips_html
 from tokenloom.page.triangles import Block, attention_map
 
@@ -29,9 +30,11 @@ def segment(first, cells, **more):
 
 def test_segments_are_where_their_cells_are():
     drawn = strips_html([strip([segment(10, 30), segment(40, 20)])])
-    assert rects(drawn, "pale") == [(10, 30), (40, 20)]
-    assert rects(drawn, "on") == [(10, 30), (40, 20)]
+    assert rects(drawn, "s1") == [(10, 30)]
+    assert rects(drawn, "s2") == [(40, 20)]
     assert rects(drawn, "filler") == [(0, 100)]
+    told = strips_html([strip([segment(10, 30), segment(40, 20)], trained=np.ones(100, np.bool_))])
+    assert rects(told, "pale") == rects(told, "on") == [(10, 30), (40, 20)]
 
 
 def test_cells_without_loss_stay_pale():
@@ -58,7 +61,8 @@ def test_an_edge_where_a_document_is_cut_is_torn_and_has_a_tick():
 
 @pytest.mark.parametrize("count", [MOST_SEGMENTS, MOST_SEGMENTS + 1, 5000])
 def test_many_segments_are_drawn_together(count):
-    drawn = strips_html([strip([segment(n, 1) for n in range(count)], count)])
+    trained = np.ones(count, np.bool_)
+    drawn = strips_html([strip([segment(n, 1) for n in range(count)], count, trained)])
     pale = rects(drawn, "pale")
     assert len(pale) <= MOST_SEGMENTS + 1
     assert sum(width for _, width in pale) == pytest.approx(100, abs=0.5)
@@ -85,14 +89,14 @@ def test_columns_are_as_high_as_their_values():
     drawn = columns(["1", "2", "4"], {"a": [1, 2, 4], "b": [4, 0, 2]}, 720, "x", below="tokens")
     found = re.findall(r'height="([\d.]+)" class="(s\d)"', drawn)
     heights = {one: [float(h) for h, c in found if c == one] for one in ("s1", "s2")}
-    assert heights["s1"] == pytest.approx([45, 90, 180])
-    assert heights["s2"] == pytest.approx([180, 90])  # nothing is drawn for nothing
+    assert heights["s1"] == pytest.approx([55, 110, 220])
+    assert heights["s2"] == pytest.approx([220, 110])  # nothing is drawn for nothing
     assert columns([], {}, 340, "x", below="tokens").startswith("<svg")
 
 
 def test_a_mark_stands_between_its_bins():
     drawn = columns(["1", "2"], {"a": [1, 1]}, 340, "x", below="t", marks=[Mark(1, "here")])
-    assert 'd="M188 12V192" class="mark"' in drawn
+    assert 'd="M188 30V256" class="mark"' in drawn
     assert "here" in drawn
 
 
@@ -112,3 +116,17 @@ def test_the_smallest_triangle_is_seen():
     )
     first = re.search(r'd="M22 24L([\d.]+) ', drawn)
     assert float(first[1]) - 22 >= 1.5
+
+
+def test_neighbours_of_one_colour_are_told_apart_by_their_shade():
+    def classes(*colours):
+        segments = tuple(
+            StripSegment(first=2 * n, cells=2, words=f"document {n}", series=colour)
+            for n, colour in enumerate(colours)
+        )
+        drawn = strips_html([Strip(name="row", cells=2 * len(colours), segments=segments)])
+        return re.findall(r'class="(s\d[^"]*)"', drawn)
+
+    assert classes(0, 0, 0, 1, 1) == ["s1", "s1 odd", "s1", "s2", "s2 odd"]
+    assert classes(0, 1, 0) == ["s1", "s2", "s1"]
+    assert ".strip .odd {" in asset("page.css")

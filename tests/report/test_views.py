@@ -12,6 +12,7 @@ from toyruns import toy_store
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.page.inline import nested_style
+from tokenloom.page.token_cells import DOTTED
 from tokenloom.report import notebook
 
 
@@ -27,7 +28,7 @@ class Cells(HTMLParser):
         named = dict(attrs)
         self.tags.append(tag)
         self.attributes += named
-        self.inside = named.get("class", "").startswith("cell ")
+        self.inside = named.get("class", "").startswith("cell ") and "title" in named
         if self.inside:
             self.cells.append([named["class"].split(), named["title"], ""])
 
@@ -70,6 +71,23 @@ def test_every_cell_of_the_first_rows_is_shown_with_its_token_segment_and_loss(r
         assert ("untrained" in classes) == (not target)
         starts = segment and (not cell or batch.segment_ids[row, cell - 1] != segment)
         assert ("first" in classes) == bool(starts)
+
+
+def test_letters_of_several_tokens_are_whole_and_hebrew_starts_at_the_right(tmp_path):
+    rows = [{"text": "שלום עולם"}, {"text": "日本"}]
+    store = tl.build(rows, tmp_path / "s", tokenizer="bytes", progress=False)
+    page = store.pack(23)[0].view()._repr_html_()
+    texts = "".join(text for _, _, text in Cells(page).cells).replace("‿", "")
+    assert texts.strip("·") in ("שלום עולם日本", "日本שלום עולם")
+    assert page.count('<span dir="auto"><span class="cell ') == 2
+    assert DOTTED in page
+
+
+def test_titles_say_target_where_the_line_is_not_dotted(run):
+    batch = run.batch(range(4))
+    for classes, title, _ in Cells(batch.view()._repr_html_()).cells:
+        assert title.endswith(", no target") == ("untrained" in classes)
+        assert title.endswith(", target") != ("untrained" in classes)
 
 
 def test_titles_name_the_documents_that_at_names(run):

@@ -4,10 +4,12 @@ import layoutruns
 import numpy as np
 import pytest
 from layoutruns import ONE, SEQ_LEN, covered, shown, store_of, subject_of
+from readwords import plain
 
 import tokenloom as tl
 from tokenloom.api.origin import RunFile
-from tokenloom.report.questions import what_is_lost
+from tokenloom.report.figures.lost_tokens import lost_figure
+from tokenloom.report.questions import what_is_lost, what_is_trained
 from tokenloom.testing import write_store
 
 # what packing loses, and rows that a quarantine leaves blank, are told when runs are made
@@ -203,4 +205,120 @@ def test_a_large_spliced_source_is_estimated_and_says_so(tmp_path, monkeypatch):
     (none,) = subject.leftovers.sources
     assert not none.counted
     assert "are not counted" in none.notes[0]
-    assert "not all were counted" in what_is_lost.answer(subject).sentence
+    assert "100 % were not counted" in plain(what_is_lost.answer(subject).sentence)
+    figure = lost_figure(subject)
+    assert "100 % were not counted" in plain(figure.message)
+    assert "shown at least once" not in figure.message.replace(
+        "known to be shown at least once", ""
+    )
+    parts = {row[0]: row[1] for row in figure.numbers[0].rows}
+    assert parts["not counted"] == none.tokens
+    assert parts["shown at least once"] == 0
+
+
+def parts_of(subject):
+    return {row[0]: row[1] for row in lost_figure(subject).numbers[0].rows}
+
+
+def kept_once(run, examples):
+    """(source, document, offset) of every token that the first examples show."""
+    batch, found = run.spans(range(examples)), set()
+    names = np.array(batch.sources)[batch.source][batch.row]
+    for name, document, start, length in zip(
+        names, batch.document.tolist(), batch.start.tolist(), batch.length.tolist(), strict=True
+    ):
+        found |= {(name, document, start + n) for n in range(length)}
+    return found
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one != "quarantine"])
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_the_parts_are_all_tokens_of_the_stores_and_those_that_are_shown(runs, name, batch_size):
+    run = runs[name]
+    subject = subject_of(run, batch_size=batch_size)
+    parts, found = parts_of(subject), subject.leftovers
+    stores = {
+        one.reader.manifest.digest: one.reader.manifest.tokens for one in run.sources.values()
+    }
+    assert sum(parts.values()) == sum(stores.values())
+    assert parts["shown at least once"] == len(kept_once(run, found.examples))
+
+
+def test_a_spliced_run_that_ends_early_does_not_show_everything(tmp_path, monkeypatch):
+    run = store_of(tmp_path / "s").splice(SEQ_LEN, content_length=5).take(3)
+    subject = subject_of(run)
+    parts = parts_of(subject)
+    assert parts["shown at least once"] == len(kept_once(run, 3)) > 0
+    assert parts["in rows that are not reached"] > 0
+    monkeypatch.setattr("tokenloom.report.leftovers.VISITED", -1)
+    many = subject_of(run)
+    assert parts_of(many)["not counted"] == many.leftovers.tokens
+    assert "ends in its first epoch" in " ".join(lost_figure(many).notes)
+
+
+def halves(store, overlap=0):
+    """A run of two sources that select the first and the second half of one store."""
+    full = np.flatnonzero(np.asarray(store.lengths)).tolist()
+    half = len(full) // 2
+    return both_of(store, full[:half], full[half - overlap :])
+
+
+def both_of(store, first, second):
+    sources = {
+        name: store.select(doc_index=some).windows(SEQ_LEN, tail="keep")
+        for name, some in (("one", first), ("two", second))
+    }
+    return tl.mix(sources, stop="all_exhausted")
+
+
+def test_two_selections_of_a_store_are_judged_together(tmp_path):
+    store = store_of(tmp_path / "s")
+    subject = subject_of(halves(store))
+    answer, figure = what_is_lost.answer(subject), lost_figure(subject)
+    empty = int((np.asarray(store.lengths) == 0).sum())
+    assert answer.numbers["unselected_documents"] == empty
+    assert ("leaves out" in answer.sentence) == (empty > 0)
+    assert parts_of(subject) == {"shown at least once": store.num_tokens}
+    assert f"Of {store.num_tokens} tokens, 100 % are shown at least once" in plain(figure.message)
+    lengths = np.asarray(store.lengths)
+    full = np.flatnonzero(lengths).tolist()
+    some = subject_of(both_of(store, full[:20], [*full[:2], full[25]])).leftovers
+    assert some.unselected_documents == store.num_documents - 21
+    assert some.unselected_tokens == store.num_tokens - lengths[[*full[:20], full[25]]].sum()
+
+
+def test_documents_that_two_sources_select_are_counted_in_each_and_that_is_told(tmp_path):
+    store = store_of(tmp_path / "s")
+    subject = subject_of(halves(store, overlap=3))
+    lengths = np.asarray(store.lengths)
+    full = np.flatnonzero(lengths)
+    half = len(full) // 2
+    twice = int(lengths[full[half - 3 : half]].sum())
+    assert sum(parts_of(subject).values()) == store.num_tokens + twice
+    assert "3 documents are selected by several sources" in " ".join(lost_figure(subject).notes)
+    alone = " ".join(lost_figure(subject_of(halves(store))).notes)
+    assert "several sources" not in alone
+
+
+def test_remedies_are_not_what_a_run_does_already(tmp_path):
+    def said(question, run, **settings):
+        found = question.cautions(subject_of(run, **settings))
+        return " ".join(f"{one.words} {one.remedy}" for one in found)
+
+    write_store(tmp_path / "few", [[[5, 6, 7]]])
+    few = tl.open(tmp_path / "few")
+    assert "best_fit_decreasing" not in said(what_is_lost, few.pack(SEQ_LEN))
+    assert "a shorter seq_len" in said(what_is_lost, few.pack(SEQ_LEN))
+    assert "best_fit_decreasing" in said(what_is_lost, few.pack(SEQ_LEN, strategy="greedy"))
+    cut = few.pack(SEQ_LEN, max_doc_tokens=2)
+    assert "overflow" not in said(what_is_lost, cut)
+    assert "a larger max_doc_tokens" in said(what_is_lost, cut)
+    filled = few.splice(SEQ_LEN, content_length=2, fill="pack")
+    assert "fill='pack'" not in said(what_is_lost, filled)
+    write_store(tmp_path / "none", [[[]]])
+    empty = said(what_is_trained, tl.open(tmp_path / "none").windows(4))
+    assert "no row" in empty
+    assert "batch size" not in empty
+    assert "epochs" not in empty
+    short = said(what_is_trained, few.windows(2), batch_size=64)
+    assert "1 row, less than one step of 64 rows. Use a smaller batch size" in short

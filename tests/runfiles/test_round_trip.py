@@ -141,6 +141,23 @@ def test_a_run_whose_store_grew_comes_back_with_both_snapshots(shelf, tmp_path):
     assert tl.load(tmp_path / "run.yaml").edits[0].append["main"].documents == 18
 
 
+@pytest.mark.parametrize("name", ["run.yaml", "run.json"])
+def test_stages_stay_stages_and_edits_stay_edits(stores, tmp_path, name):
+    run = tl.mix(pair(*stores), stages={20: {"code": 4}, 30: {"wiki": 2}}).edit(
+        at=40, weights={"wiki": 9}
+    )
+    tl.save(run, tmp_path / name)
+    again = tl.load(tmp_path / name)
+    assert again == run
+    assert again._stages == run._stages == 2
+    written = run_mapping(run)
+    assert written["mix"]["stages"] == {20: {"code": 4.0}, 30: {"wiki": 2.0}}
+    assert [one["at"] for one in written["edits"]] == [40]
+    staged = tl.mix(pair(*stores), stages={20: {"code": 4}})
+    tl.save(staged, tmp_path / f"staged-{name}")
+    assert tl.load(tmp_path / f"staged-{name}").seed(5) == staged.seed(5)  # edits would refuse it
+
+
 def test_json_is_written_where_the_name_says_so(stores, tmp_path):
     run = stores[0].windows(16).shuffle()
     tl.save(run, tmp_path / "run.json")

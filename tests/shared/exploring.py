@@ -1,7 +1,14 @@
 """An explorer that is asked without a socket."""
 
+import time
+
 from tokenloom.explore.query import link
 from tokenloom.explore.router import answered
+
+
+def read(reply):
+    """The page of a reply; spaces that keep a line together are spaces."""
+    return reply.body.decode().replace("\xa0", " ")
 
 
 class Asked:
@@ -20,8 +27,16 @@ class Asked:
         return answered(self.session, self.token, request)
 
     def html(self, page="", status=200, **values):
-        """The page that a GET gives."""
+        """The page that a GET gives, as it is read: a number and its unit have a space."""
         reply = self.get(page, **values)
-        text = reply.body.decode()
+        text = read(reply)
         assert reply.status == status, text
+        return text
+
+    def made(self, page, seconds=60, **values):
+        """The page, when what it waits for is there: as a browser does that looks again."""
+        end = time.monotonic() + seconds
+        while 'id="making"' in (text := self.html(page, **values)):
+            assert time.monotonic() < end, text
+            time.sleep(0.01)
         return text

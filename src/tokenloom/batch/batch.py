@@ -32,7 +32,7 @@ from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
 from tokenloom.batch.views.annexes import annex
 from tokenloom.batch.views.folded import Folded
-from tokenloom.batch.views.html import SHOWN, strips
+from tokenloom.batch.views.html import SHOWN
 from tokenloom.batch.views.named import Named
 from tokenloom.batch.views.token_words import token_strings
 from tokenloom.errors import NoTrainedTokens
@@ -451,7 +451,8 @@ class Batch(Named):
 
     def _repr_html_(self) -> str:
         """The first rows as strips of documents, for notebooks."""
-        return strips(repr(self), self.segment_ids[:SHOWN], len(self) - SHOWN)
+        shown: str = annex("report").show_batch(self)
+        return shown
 
     def view(self, rows: int = SHOWN) -> View:
         """The first rows for a notebook: strips of documents, and every token in its segment.

@@ -196,9 +196,7 @@ class WholeLine(Line):
 
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """See `Line`."""
-        numbers = np.arange(first, last)
-        begin, end = self.reader.offsets.bounds(numbers)
-        return numbers, np.append(begin, end[-1:] if len(end) else np.zeros(1, np.int64))
+        return np.arange(first, last), self.reader.offsets.edges(first, last)
 
     def places(self, document: int) -> Int64:
         """See `Line`; all documents are there, under their own numbers."""

@@ -22,7 +22,9 @@ from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
 from tokenloom.evaluate.token_axes import places
 from tokenloom.page.markup import Markup, tag
+from tokenloom.page.numbers import share
 from tokenloom.page.sheet import document, theme_button
+from tokenloom.page.token_cells import directed, whole_letters
 
 __all__ = ["TokenPage", "surprise_legend", "token_page"]
 
@@ -74,7 +76,7 @@ class TokenPage:
         greedy = float(self.greedy[1:].mean()) if len(known) else 0.0
         return (
             f"document {self.document}: {len(self.tokens):,} tokens, mean loss {mean:.3f} nats, "
-            f"{greedy:.1%} greedy; {self.model}"
+            f"{share(greedy)} greedy; {self.model}"
         )
 
     def html(self) -> str:
@@ -87,15 +89,17 @@ class TokenPage:
 
     def cells(self, most: int | None = None) -> Markup:
         """The text, each token in the colour of its surprise; the first `most` tokens."""
-        shown = range(len(self.tokens) if most is None else min(most, len(self.tokens)))
-        return tag("div", *(self._cell(place) for place in shown), class_="cells surprise")
+        count = len(self.tokens) if most is None else min(most, len(self.tokens))
+        letters = whole_letters(self.strings)
+        cells = (self._cell(place, letters[place]) for place in range(count))
+        return tag("div", directed(cells), class_="cells surprise")
 
-    def _cell(self, place: int) -> Markup:
+    def _cell(self, place: int, letters: str) -> Markup:
         log_prob = float(self.log_probs[place])
         chance = "no prediction" if math.isnan(log_prob) else f"p = {math.exp(log_prob):.3g}"
         first = ", greedy" if self.greedy[place] else ""
         title = f"token {place}, id {self.tokens[place]}, {chance}{first}"
-        return tag("i", self.strings[place], title=title, class_=_level(log_prob))
+        return tag("i", letters, title=title, class_=_level(log_prob))
 
 
 def token_page(

@@ -79,6 +79,6 @@ def _age(explored: ExploredRun, source: str, epoch: int, index: int, document: i
 
 
 def age_legend() -> list[tuple[int, str]]:
-    """Number and words of each bucket."""
+    """Number and words of each bucket, from just now to never."""
     named = [(k, words) for k, (_, words) in enumerate(BUCKETS, 1)]
-    return [(0, "never before"), *named, (len(BUCKETS) + 1, "1,000 or more")]
+    return [*named, (len(BUCKETS) + 1, "1,000 or more"), (0, "never before")]

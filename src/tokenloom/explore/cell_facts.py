@@ -1,8 +1,11 @@
-"""What is known about the cells of a row: where each token comes from, and what it is trained for.
+"""What is known about the cells of a row: where each token comes from, and whether it is trained.
 
 One idea: a row may have a million cells, and a page shows some of them. Stretches are cut to these
 before anything is made of them, so a page costs what it shows. A stretch is what
 `tokenloom.trace.cell_runs` calls one; cells without a document are stretches of filler.
+
+Label and weight of a cell are those of the prediction of *its* token. Arrays have the weight one
+cell earlier, where the prediction is made (`Batch.loss_weights`), so it is moved by one here.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.explore.session import ExploredRun
 from tokenloom.order.run import Placed
+from tokenloom.page.token_cells import LETTER_BYTES, spelled, whole_letters
 from tokenloom.trace.cell_runs import cell_runs
 from tokenloom.trace.step_rows import rows_in_steps
 
@@ -71,11 +75,13 @@ class ShownRow:
         first, last: which of them are here.
         stretches: what they hold, in order, without gaps.
         ids: tokens [N].
-        labels: targets, -100 where nothing is trained [N].
-        weights: weight of each prediction [N].
+        labels: the token itself where it is a target, else -100 [N].
+        weights: weight of the prediction of each token, 0 where it is no target [N].
         segments: 1, 2, … for the documents of the row, 0 for filler [N].
         positions: position ids [N].
         texts: the tokens as strings [N].
+        letters: the same with whole letters, as cells show them [N].
+        told: the same with spaces that can be seen, as the panel tells them [N].
     """
 
     index: int
@@ -95,6 +101,8 @@ class ShownRow:
     segments: NDArray[Any]
     positions: NDArray[Any]
     texts: list[str]
+    letters: list[str]
+    told: list[str]
 
     def stretch_at(self, cell: int) -> Filled:
         """The stretch that holds a cell of the page."""
@@ -110,8 +118,13 @@ def row_cells(
     (part,) = run.placed(np.array([index]))
     first = min(first, max(0, run.width - 1) // count * count)
     last = min(first + count, run.width)
-    ids = batch._cells[0, first:last]  # the look-ahead cell included
+    cells = batch._cells[0]  # the look-ahead cell included
+    ids = cells[first:last]
     source = part.run.name
+    # letters may be spread over the edges of a page
+    low, high = max(0, first - LETTER_BYTES + 1), last + LETTER_BYTES - 1
+    texts, here = explored.strings(source, cells[low:high]), slice(first - low, last - low)
+    weights = _of_targets(batch.loss_weights[0], run.width)[first:last]
     ((step, row),) = rows_in_steps(run, explored.steps, np.array([index]))
     return ShownRow(
         index=index,
@@ -126,12 +139,25 @@ def row_cells(
         last=last,
         stretches=_stretches(part, first, last),
         ids=ids,
-        labels=_padded(batch.labels[0], first, last, -100),
-        weights=_padded(batch.loss_weights[0], first, last, 0),
+        labels=np.where(weights > 0, ids, -100),
+        weights=weights,
         segments=_padded(batch.segment_ids[0], first, last, 0),
         positions=_padded(batch.position_ids[0], first, last, -1),
-        texts=explored.strings(source, ids),
+        texts=texts[here],
+        letters=whole_letters(texts)[here],
+        told=spelled(texts)[here],
     )
+
+
+def _of_targets(weights: NDArray[Any], width: int) -> NDArray[Any]:
+    """The weight of each token, from those of the cells that predict the next one [width].
+
+    weights  [a b c d]    cell 0 predicts token 1 with weight a
+    gives  [0 a b c d]    no cell predicts token 0; without a look-ahead cell, d is cut off
+    """
+    found = np.zeros(width, weights.dtype)
+    found[1:] = weights[: width - 1]
+    return found
 
 
 def _padded(values: NDArray[Any], first: int, last: int, filler: int) -> NDArray[Any]:
@@ -175,12 +201,12 @@ def _stretches(part: Placed, first: int, last: int) -> tuple[Filled, ...]:
     return tuple(found)
 
 
-def facts_of(shown: ShownRow, cell: int, one: Filled, age: str = "") -> tuple[str, ...]:
-    """Everything about one cell, in the order of `NAMES`."""
+def facts_of(shown: ShownRow, cell: int, one: Filled, age: str | None = None) -> tuple[str, ...]:
+    """Everything about one cell, in the order of `NAMES`; without the age if it is None."""
     at = cell - shown.first
-    return (
+    facts = (
         f"{cell:,}",
-        shown.texts[at],
+        shown.told[at],
         str(shown.ids[at]),
         shown.source,
         "filler" if one.document < 0 else f"{one.document:,}",
@@ -190,8 +216,8 @@ def facts_of(shown: ShownRow, cell: int, one: Filled, age: str = "") -> tuple[st
         _or_none(int(shown.positions[at]), -1),
         _or_none(int(shown.labels[at]), -100),
         f"{float(shown.weights[at]):g}",
-        age or "not asked for",
     )
+    return facts if age is None else (*facts, age)
 
 
 def offset_words(one: Filled, cell: int) -> str:

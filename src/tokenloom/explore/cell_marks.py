@@ -8,30 +8,28 @@ script, a number in the address does the same.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.token_cells import REST, cell_classes, directed, whole_letters
 
 __all__ = [
     "COLOURINGS",
+    "age_words",
     "cell_html",
     "cells_html",
     "marked_cells",
     "panel",
     "tint_of",
-    "whole_letters",
 ]
 
 COLOURINGS = ("segment", "source", "loss", "age")
 
-LETTER_BYTES = 4  # of UTF-8, at most, each a token of its own
-
 FEW_FILLERS = 4  # more of them are shown as one
 
-AGE_TINTS = {-1: 9, 0: 10, 1: 6, 2: 2, 3: 3, 4: 1, 5: 4}  # warm is recent
+AGE_TINTS = {-1: 9, 0: 10, 1: 11, 2: 12, 3: 13, 4: 14, 5: 15}  # the stronger, the more recent
 
 
 def tint_of(
@@ -51,31 +49,6 @@ def _loss_tint(weight: float) -> int:
     return 0 if not weight else 3 if weight == 1 else 2 if weight < 1 else 6
 
 
-_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
-
-
-def whole_letters(texts: Sequence[str]) -> list[str]:
-    """Tokens as they are shown: a letter that is spread over several is put into the first.
-
-    >>> whole_letters(["a", "<0xC3>", "<0xA9>", "<0xFF>", "b"])
-    ['a', 'é', '‿', '<0xFF>', 'b']
-    """
-    shown, at = list(texts), 0
-    while at < len(shown):
-        last = at
-        while last < len(shown) and last - at < LETTER_BYTES and _BYTES.fullmatch(shown[last]):
-            last += 1
-            raw = bytes.fromhex("".join(texts[at:last]).replace("<0x", "").replace(">", ""))
-            try:
-                letters = raw.decode("utf-8")
-            except UnicodeDecodeError:
-                continue
-            shown[at:last] = [letters, *["‿"] * (last - at - 1)]
-            break
-        at = max(at + 1, last if shown[at] != texts[at] else at + 1)
-    return shown
-
-
 def marked_cells(texts: Sequence[str], wanted: str) -> set[int]:
     """Which of some cells hold a part of a text, wherever it is found in all of them together.
 
@@ -84,7 +57,7 @@ def marked_cells(texts: Sequence[str], wanted: str) -> set[int]:
     """
     if not wanted:
         return set()
-    plain = [one.replace("↵", "").replace("‿", "") for one in whole_letters(texts)]
+    plain = [one.replace("↵", "").replace(REST, "") for one in whole_letters(texts)]
     together, found, at = "".join(plain), set(), 0
     edges = [0]
     for one in plain:
@@ -115,47 +88,47 @@ def cells_html(
     Args:
         shown: the cells.
         tint: number of the tint of a cell.
-        ages: when each document was shown last, if it was asked for.
+        ages: when each document was shown last; None if the panel does not tell.
         found: places on the page that hold what is looked for.
         differs: places on the page that differ from another row.
         chosen: the cell that the panel is about.
     """
     marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
-    letters = whole_letters(shown.texts)
     return joined(
-        tag("span", *_stretch(shown, letters, one, tint, ages or {}, marks, chosen), dir="auto")
-        for one in shown.stretches
+        directed(_stretch(shown, one, tint, ages, marks, chosen)) for one in shown.stretches
     )
 
 
 def _stretch(
     shown: ShownRow,
-    letters: Sequence[str],
     one: Filled,
     tint: Callable[[Filled, int], int],
-    ages: Mapping[int, Age],
+    ages: Mapping[int, Age] | None,
     marks: Mapping[int, str],
     chosen: int | None,
 ) -> Iterable[Markup]:
-    known = ages.get(one.document)
-    age = known.words if known else ""
+    age = age_words(one, ages)
     low = one.column - shown.first
     together = one.document < 0 and one.length > FEW_FILLERS
     if together and (shown.ids[low : low + one.length] == shown.ids[low]).all():
-        facts = facts_of(shown, one.column, one)
+        facts = facts_of(shown, one.column, one, age)
         yield cell_html(f"filler × {one.length:,}", "t0 first", facts, chosen == one.column)
         return
     for cell in range(one.column, one.column + one.length):
         at = cell - shown.first
-        classes = f"t{tint(one, at)}"
-        if cell == one.column:
-            classes += " first"
-        if not shown.weights[at]:
-            classes += " untrained"
+        is_first, is_target = cell == one.column, bool(shown.weights[at])
+        classes = cell_classes(tint(one, at), target=is_target, first=is_first)
         if at in marks:
             classes += f" {marks[at]}"
         facts = facts_of(shown, cell, one, age)
-        yield cell_html(letters[at] or "·", classes, facts, chosen == cell)
+        yield cell_html(shown.letters[at] or "·", classes, facts, chosen == cell)
+
+
+def age_words(one: Filled, ages: Mapping[int, Age] | None) -> str | None:
+    """When the document of a stretch was shown last, in words; None if that is not told."""
+    if ages is None:
+        return None
+    return ages[one.document].words if one.document in ages else "–"
 
 
 def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = False) -> Markup:
@@ -174,5 +147,7 @@ def panel(names: Sequence[str], facts: Sequence[str] | None, hint: str) -> Marku
         for name, value in zip(names, values, strict=True)
     )
     title = tag("h2", "This token", id="panel-title")
-    about = {"class_": "panel", "id": "panel", "aria_labelledby": "panel-title"}
+    # on a phone it lies over the text, so it waits until a token is chosen
+    about = {"id": "panel", "aria_labelledby": "panel-title"}
+    about["class_"] = "panel" if facts else "panel empty"
     return tag("aside", title, tag("p", hint, class_="soft"), tag("dl", *lines), **about)

@@ -142,7 +142,9 @@ class Server(socketserver.ThreadingTCPServer):
     def server_close(self) -> None:
         """Stop listening, close what is open, and wait for the threads."""
         self._open.close()
+        self.session.stop(0)
         super().server_close()
+        self.session.stop()
 
 
 class _Connection(socketserver.BaseRequestHandler):

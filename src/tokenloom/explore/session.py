@@ -2,7 +2,7 @@
 
 One idea: pages are pure functions of a session and a query. What several of them need (steps,
 colours of sources, the strings of tokens) is kept here when the first one asks; everything kept
-is bounded. Costly things, such as the report, are made one at a time, whoever asks.
+is bounded. Costly things are made once, whoever asks; the report by a thread of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,12 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.explore.made_aside import Aside
 from tokenloom.inspect.diff import RunDiff, diff
 from tokenloom.order.schedule import Steps
 from tokenloom.report.assembled import report_on
 from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
-from tokenloom.store.handles import Single, lazy, lock_of
+from tokenloom.store.derived.hash_index import HashIndex, keep_hash_index, kept_hash_index
+from tokenloom.store.handles import LEAVE_SECONDS, Single, lazy, lock_of
 
 __all__ = ["ExploredRun", "Session"]
 
@@ -54,6 +56,7 @@ class ExploredRun:
         self._asked = Asked(batch_size=batch_size, name=name)
         self._subject = RunSubject(run, self._asked)
         self._strings: dict[str, dict[int, str]] = {}
+        self._indexes: dict[str, HashIndex] = {}
 
     @property
     def batch_size(self) -> int | Sequence[tuple[int, int]]:
@@ -77,15 +80,16 @@ class ExploredRun:
         lines = zip(self.run.sources.items(), self.run.run.sources, strict=True)
         return {name: Store(run.layout.line.reader, one.path) for (name, one), run in lines}
 
-    @lazy
-    def colours(self) -> dict[str, int]:
-        """Number of the colour of each source from 1 on; 9 for those after the eight heaviest."""
-        rule = self.run.rule
-        weights = {} if rule is None else dict(rule.weights)
-        names = list(self.run.run.names)
-        heavy = sorted(names, key=lambda name: (-weights.get(name, 0.0), names.index(name)))
-        own = [name for name in names if name in set(heavy[:COLOURED])]
-        return {name: own.index(name) + 1 if name in own else COLOURED + 1 for name in names}
+    def colours(self, shown: Iterable[str]) -> dict[str, int]:
+        """Number of the colour of each source on a page, from 1 on; 9 for those after the eight.
+
+        A run of up to eight sources has the same colours on every page. Of more sources, those of
+        a page get them in the order given, the largest share first.
+        """
+        names = self.run.run.names
+        wanted = list(dict.fromkeys(shown))
+        own = {name: k for k, name in enumerate(names if len(names) <= COLOURED else wanted, 1)}
+        return {name: min(own[name], COLOURED + 1) for name in wanted}
 
     def keeping(self, index: int, document: tuple[str, int] | None = None) -> str:
         """What asks about an example, or for a document after it, without a limit.
@@ -127,9 +131,22 @@ class ExploredRun:
         except TokenloomError:
             return None
 
-    def report(self) -> Report:
-        """The report on the run."""
-        return report_on(self.run, batch_size=self.batch_size, name=self.name)
+    def hash_index(self, source: str) -> HashIndex | None:
+        """The kept index of the hashes of a store, if there is one."""
+        if source not in self._indexes:
+            found = kept_hash_index(self.stores[source].reader)
+            if found is None:
+                return None
+            self._indexes[source] = found
+        return self._indexes[source]
+
+    def forget_index(self, source: str) -> None:
+        """Drop an index that turned out to be wrong."""
+        self._indexes.pop(source, None)
+
+    def report(self, tell: Callable[[str], None]) -> Report:
+        """The report on the run; `tell` is called with what is about to be done."""
+        return report_on(self.run, batch_size=self.batch_size, name=self.name, tell=tell)
 
 
 def _shown(decoder: Any, token: int) -> str:
@@ -171,6 +188,10 @@ class Session(Single):
         runs: one or two of them.
         names: what each is called.
         batch_size: rows of a step; None: as each file says, or 64.
+
+    Attributes:
+        reports: makes the report of each run.
+        indexes: keeps an index of hashes, by the number of a run and the name of a source.
     """
 
     def __init__(
@@ -184,6 +205,8 @@ class Session(Single):
             ExploredRun(run, name, k, batch_size) for k, (run, name) in enumerate(pairs)
         )
         self.overheard = Overheard()
+        self.reports: Aside[int, Report] = Aside(lambda number, tell: self.run(number).report(tell))
+        self.indexes: Aside[tuple[int, str], bool] = Aside(self._keep_index)
         self._lock = lock_of(self)
         self._kept: dict[str, Any] = {}
 
@@ -217,10 +240,14 @@ class Session(Single):
                     self._kept[name] = make()
         return self._kept[name]
 
-    def report(self, number: int = 0) -> Report:
-        """The report on a run, made once."""
-        found: Report = self._once(f"report {number}", self.run(number).report)
-        return found
+    def _keep_index(self, which: tuple[int, str], tell: Callable[[str], None]) -> bool:
+        number, source = which
+        return keep_hash_index(self.run(number).stores[source].reader, tell)
+
+    def stop(self, seconds: float = LEAVE_SECONDS) -> None:
+        """End what is made beside the pages soon, and wait for each so long."""
+        for one in (self.reports, self.indexes):
+            one.stop(seconds)
 
     def difference(self) -> RunDiff:
         """How the two runs differ, found once."""

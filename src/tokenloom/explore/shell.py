@@ -26,6 +26,7 @@ __all__ = [
     "field",
     "greyed",
     "hidden",
+    "mark_form",
     "pager",
     "reply_of",
     "scrolled",
@@ -55,20 +56,24 @@ class ExplorerPage:
     Attributes:
         title: what it shows.
         body: its content.
+        heading: the title with names from data set apart; empty: the title as it is.
         way: which of the ways it belongs to.
         lead: one line below the title.
         status: 200, or that of an error.
         turns: links that keys follow: "next", "prev", "down", "up".
         run: number of the run that it shows.
+        renewed: seconds after which a browser without scripts loads it again; 0: never.
     """
 
     title: str
     body: Markup
+    heading: Markup = EMPTY
     way: str = ""
     lead: object = ""
     status: int = 200
     turns: tuple[tuple[str, str], ...] = ()
     run: int = 0
+    renewed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ def _whole(session: Session, page: ExplorerPage) -> str:
         tag("script", src="page.js", defer=True),
         tag("script", src="explore.js", defer=True),
         *(tag("link", rel=rel, href=to) for rel, to in page.turns),
+        *([_renewal(page.renewed)] if page.renewed else []),
         referrer="same-origin",
     )
     body = tag(
@@ -119,7 +125,7 @@ def _whole(session: Session, page: ExplorerPage) -> str:
         _top(session, page),
         tag(
             "main",
-            tag("h1", page.title),
+            tag("h1", page.heading or page.title),
             tag("p", page.lead, class_="lead") if page.lead else None,
             page.body,
             id="main",
@@ -130,28 +136,50 @@ def _whole(session: Session, page: ExplorerPage) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
+def _renewal(seconds: int) -> Markup:
+    """Loads a page again; where there are scripts, they look for news by themselves."""
+    return tag("noscript", tag("meta", http_equiv="refresh", content=seconds))
+
+
 def _top(session: Session, page: ExplorerPage) -> Markup:
     ways = (
         tag("li", tag("a", words, href=way, aria_current="page" if way == page.way else None))
         for way, words in WAYS
     )
     explored = session.run(page.run)
-    brand = tag(
-        "span", "tokenloom ", tag("b", explored.name, title=explored.path or None), class_="brand"
-    )
+    name = tag("b", tag("bdi", explored.name), title=explored.path or None)
+    brand = tag("span", "tokenloom ", name, class_="brand")
     nav = tag("nav", tag("ul", *ways), class_="ways", aria_label="Pages")
     return tag("header", brand, nav, theme_button(), class_="top")
 
 
 def _foot() -> Markup:
-    keys = (tag("li", tag("kbd", key), f" {what}") for key, what in KEYS)
+    keys = (tag("li", *(tag("kbd", one) for one in key.split()), f" {what}") for key, what in KEYS)
     return tag("footer", tag("ul", *keys, class_="keys"), class_="soft")
 
 
-def field(name: str, label: str, value: object = "", **more: object) -> Markup:
+def field(name: str, label: object, value: object = "", **more: object) -> Markup:
     """A labelled box for a line of text."""
     box = tag("input", name=name, value=value, autocomplete="off", spellcheck="false", **more)
     return tag("label", tag("span", label), box, class_="field")
+
+
+def mark_form(page: str, wanted: str, said: str, keep: Mapping[str, object]) -> Markup:
+    """The search in what a page shows, in one line.
+
+    Args:
+        page: the page.
+        wanted: the text to mark.
+        said: how much of it was found.
+        keep: the rest of its query.
+    """
+    about = {"autocomplete": "off", "spellcheck": "false"}
+    box = tag("input", name="text", value=wanted, **about)
+    label = tag("label", tag("span", "Text on this page", class_="soft"), box)
+    last = tag("output", said, class_="soft")
+    return tag(
+        "form", label, *hidden(keep), tag("button", "Mark"), last, action=page, class_="brief"
+    )
 
 
 def select(name: str, label: str, options: list[str], chosen: str, first: str = "") -> Markup:

@@ -1,28 +1,29 @@
-"""Rows of a step as strips: one thin drawing a row, a link to the row, its source and its epoch.
+"""Rows of a step: the first words of each, a thin drawing of its documents, its source and epoch.
 
-One idea: a strip has as many pieces as can be seen. Rows of a million cells with ten thousand
-documents are drawn from arrays, in at most `PIECES` pieces; where several documents fall together,
-the piece says how many.
+One idea: a strip has as many segments as can be seen. Rows of a million cells with ten thousand
+documents become at most `MOST_SEGMENTS` of them, from arrays; where several documents fall
+together, the segment says how many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.explore.first_words import first_words
 from tokenloom.explore.query import link
 from tokenloom.explore.session import ExploredRun
 from tokenloom.layout.spans import Spans
-from tokenloom.page.markup import Markup, tag
+from tokenloom.page.charts import SERIES, legend, series
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import plural, share
+from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_svg
 
-__all__ = ["StripRow", "rows_of_step", "strip_rows"]
-
-WIDE, HIGH = 1000, 20  # of the drawing; the page stretches it
-
-PIECES = 80  # of a strip
+__all__ = ["StripRow", "by_share", "rows_of_step", "source_legend", "strip_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class StripRow:
         documents: documents in each piece [pieces].
         first: the first document of each piece [pieces].
         width: cells of the row.
+        words: the first words of the row.
     """
 
     row: int
@@ -47,17 +49,19 @@ class StripRow:
     documents: list[int]
     first: list[int]
     width: int
+    words: str
 
 
 def rows_of_step(
     explored: ExploredRun, indices: NDArray[np.int64], first_row: int = 0
 ) -> list[StripRow]:
-    """The strips of some examples; no token is read."""
+    """Some examples as strips; a few tokens of each are read."""
     run = explored.run.run
     if not len(indices):
         return []
     spans, (epochs, _) = run.spans(indices), run.locate(indices)
     sources = [spans.sources[one] for one in spans.source.tolist()]
+    words = first_words(explored, spans)
     return [
         StripRow(
             first_row + number,
@@ -66,6 +70,7 @@ def rows_of_step(
             int(epochs[number]),
             *_pieces(spans.frames(number, number + 1), run.width),
             run.width,
+            words[number],
         )
         for number, index in enumerate(indices.tolist())
     ]
@@ -74,8 +79,8 @@ def rows_of_step(
 def _pieces(spans: Spans, width: int) -> tuple[NDArray[np.int64], list[int], list[int]]:
     """The pieces of one row: its documents, those that are too thin together."""
     begin, end, document = spans.at, spans.at + spans.cells, spans.document
-    if len(begin) > PIECES:
-        place = begin * PIECES // width
+    if len(begin) > MOST_SEGMENTS:
+        place = begin * MOST_SEGMENTS // width
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         counts = np.diff(np.append(starts, len(begin)))
         begin, document = begin[starts], document[starts]
@@ -84,10 +89,17 @@ def _pieces(spans: Spans, width: int) -> tuple[NDArray[np.int64], list[int], lis
     return np.stack([begin, end], 1), [1] * len(begin), document.tolist()
 
 
+def by_share(rows: Iterable[StripRow]) -> list[tuple[str, int]]:
+    """(source, rows) of each source, the largest first; ties go by name, as on every machine."""
+    counts = Counter(one.source for one in rows)
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+
+
 def strip_rows(
     explored: ExploredRun,
     rows: Sequence[StripRow],
     *,
+    colours: Mapping[str, int],
     differs: Iterable[int] = (),
     to: Callable[[StripRow], str] | None = None,
 ) -> Markup:
@@ -96,6 +108,7 @@ def strip_rows(
     Args:
         explored: their run.
         rows: what to draw.
+        colours: number of the colour of each source, from 1 on.
         differs: rows to be marked as different.
         to: where the name of a row leads; default: to the page of the row.
     """
@@ -104,7 +117,7 @@ def strip_rows(
     items = (
         tag(
             "li",
-            tag("a", _name(one), _strip(explored, one), href=leads(one)),
+            tag("a", _name(one), _words(one), _strip(one, colours[one.source]), href=leads(one)),
             class_="differs" if one.row in others else None,
         )
         for one in rows
@@ -113,23 +126,60 @@ def strip_rows(
 
 
 def _name(one: StripRow) -> Markup:
-    about = f" {one.source}, epoch {one.epoch:,}"
     row = tag("span", f"row {one.row:,}", class_="row-number")
-    return tag("span", row, tag("span", about, class_="soft"), class_="row-name")
+    about = tag("span", " ", tag("bdi", one.source), f", epoch {one.epoch:,}", class_="soft")
+    return tag("span", row, about, class_="row-name")
 
 
-def _strip(explored: ExploredRun, one: StripRow) -> Markup:
-    colour = explored.colours[one.source]
-    parts = [tag("rect", x=0, y=0, width=WIDE, height=HIGH, class_="filler")]
+def _words(one: StripRow) -> Markup:
+    """What the row starts with, and the document that it is from."""
+    if not one.first:
+        return tag("span", "filler", class_="row-words soft")
+    more = sum(one.documents) - 1
+    said = f"document {one.first[0]:,}" + (f" and {more:,} more" if more else "")
+    about = tag("span", said, class_="row-document")
+    return tag("span", about, " ", tag("bdi", one.words), class_="row-words")
+
+
+def _strip(one: StripRow, colour: int) -> Markup:
+    """The row in the colour of its source; neighbouring documents differ in their shade."""
     pieces = zip(one.edges.tolist(), one.documents, one.first, strict=True)
-    for number, ((begin, end), documents, first) in enumerate(pieces):
-        x, right = begin * WIDE / one.width, end * WIDE / one.width
-        shade = "odd" if number % 2 else "even"
-        said = f"document {first:,}" if documents == 1 else f"{documents:,} documents"
-        name = tag("title", f"{said}: cells {begin:,} to {end - 1:,}")
-        place = {"x": f"{x:.5g}", "y": 0, "width": f"{max(right - x, 0.5):.5g}", "height": HIGH}
-        class_ = f"{'rest' if colour > 8 else f's{colour}'} {shade}"
-        parts.append(tag("rect", name, **place, class_=class_))
-    said = f"row {one.row:,} of {one.source}: {sum(one.documents):,} documents"
-    size = {"viewBox": f"0 0 {WIDE} {HIGH}", "preserveAspectRatio": "none"}
-    return tag("svg", *parts, **size, role="img", aria_label=said, class_="row-strip")
+    segments = tuple(
+        StripSegment(
+            first=begin,
+            cells=end - begin,
+            words=f"{f'document {first:,}' if documents == 1 else f'{documents:,} documents'}: "
+            f"cells {begin:,} to {end - 1:,}",
+            series=colour - 1,
+        )
+        for (begin, end), documents, first in pieces
+    )
+    return strip_svg(Strip(name=f"row {one.row:,}", cells=one.width, segments=segments))
+
+
+def source_legend(rows: Sequence[StripRow], colours: Mapping[str, int], note: str = "") -> Markup:
+    """What the rows come from, the largest share first; those without a colour are counted."""
+    counts = by_share(rows)
+    shown = [(name, count) for name, count in counts if colours[name] <= SERIES]
+    names = []
+    for name, count in shown:
+        epochs = sorted({one.epoch for one in rows if one.source == name})
+        span = f"{epochs[0]:,}" if len(epochs) == 1 else f"{epochs[0]:,} to {epochs[-1]:,}"
+        about = f": {plural(count, 'row')}, {share(count, len(rows))}, epoch {span}"
+        names.append(tag("span", tag("bdi", name), about))
+    classes = [series(colours[name] - 1) for name, _ in shown]
+    rest = len(counts) - len(shown)
+    if rest:
+        left = sum(count for _, count in counts) - sum(count for _, count in shown)
+        names.append(tag("span", f"{plural(rest, 'other source')}: {plural(left, 'row')}"))
+        classes.append(series(SERIES))
+    if any(_has_filler(one) for one in rows):
+        names.append(tag("span", "filler"))
+        classes.append("filler")
+    last = tag("p", note, class_="more") if note else None
+    return joined([legend(names, classes=classes), last])
+
+
+def _has_filler(one: StripRow) -> bool:
+    """Whether cells of a row are in no document."""
+    return int((one.edges[:, 1] - one.edges[:, 0]).sum()) < one.width

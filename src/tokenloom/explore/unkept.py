@@ -8,7 +8,7 @@ with the command that makes them, instead of letting its reader wait for minutes
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import MOST_ROWS, at_most
@@ -21,13 +21,9 @@ QUICK_ROWS = 1 << 22  # about 0.1 s of sums
 
 ONCE = ("diff",)  # pages that are made once, while their reader waits
 
-OWN = ("overview",)  # the report has limits of its own
-
 
 def quickly(page: str) -> AbstractContextManager[None]:
     """Let a page visit as many rows as nobody notices; some, as many as take a second."""
-    if page in OWN:
-        return nullcontext()
     return at_most(MOST_ROWS if page in ONCE else QUICK_ROWS)
 
 

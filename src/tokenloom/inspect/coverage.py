@@ -288,12 +288,12 @@ class Coverage:
         targets = about["targets"]
         said = f"targets of a token: {targets['min']:,} to {targets['max']:,}"
         said += f", mean {targets['mean']:,.1f}"
-        said += "" if targets["cv"] is None else f", coefficient of variation {targets['cv']:.3f}"
+        even = "" if targets["cv"] is None else f"coefficient of variation {targets['cv']:.3f}; "
         return draw(
             title=f"Document {document:,}: {plural(about['length'], 'token')}, {counted}",
             caption=(
                 said,
-                f"starts shown: {about['starts_shown']:,} of {about['starts']:,}",
+                f"{even}starts shown: {about['starts_shown']:,} of {about['starts']:,}",
             ),
             grid=self._even_grid(document, COLUMNS, LINES),
             targets=self.targets(document),

@@ -1,25 +1,25 @@
-"""The lengths of documents as a picture: a self-contained SVG string.
+"""The lengths of documents as a drawing, and as a picture in a file.
 
-One idea: lengths differ by powers of ten, so a bar stands for a doubling; beside the documents of
-each, a second bar shows their share of all tokens, which is what a model trains on.
+One idea: lengths differ by powers of ten, so a column stands for a doubling; the second column
+shows the share of all tokens, which is what a model trains on. A line marks the length of a frame:
+what lies to its right does not fit into one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 
-from tokenloom.inspect import svg
+from tokenloom.page.charts import Mark, series
+from tokenloom.page.histogram import columns
+from tokenloom.page.markup import Markup
+from tokenloom.page.numbers import plural, share
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 from tokenloom.store.derived.length_counts import Doubling, LengthCounts
 
-__all__ = ["length_picture"]
+__all__ = ["SHARES", "length_picture", "lengths_chart"]
 
-WIDTH = 760  # pixels, like all below
-
-LEFT, MIDDLE, RIGHT = 150, 440, 740  # bars of documents, bars of tokens, the end
-
-TOP, ROW, BAR = 104, 22, 16
-
-DOCUMENTS, TOKENS = "#39689f", "#8a5a1c"
+SHARES = "share of documents", "share of tokens"  # what the two columns are
 
 
 def length_picture(title: str, counts: LengthCounts) -> str:
@@ -27,41 +27,74 @@ def length_picture(title: str, counts: LengthCounts) -> str:
 
     >>> import numpy as np
     >>> drawn = length_picture("toy", LengthCounts(np.array([3, 9]), np.array([2, 1])))
-    >>> drawn.count("<path"), "mean 5.0" in drawn
-    (6, True)
+    >>> drawn.count("of all documents"), "mean 5.0" in drawn
+    (2, True)
     """
     bars = counts.doublings()
-    caption = "no documents"
+    caption = ["no documents"]
     if bars:
-        caption = (
-            f"{sum(bar.documents for bar in bars):,} documents; tokens each: "
-            f"min {int(counts.length[0]):,}, median {counts.percentile(50):,.0f}, "
-            f"mean {counts.mean:,.1f}, max {int(counts.length[-1]):,}, std {counts.std:,.1f}"
-        )
-    return svg.drawing(
-        title=title,
-        caption=[caption],
-        size=(WIDTH, TOP + ROW * len(bars) + 16),
-        left=24,
-        parts=_bars(bars),
+        least, most, middle = int(counts.length[0]), int(counts.length[-1]), counts.percentile(50)
+        each = f"min {least:,}, median {middle:,.0f}, mean {counts.mean:,.1f}, max {most:,}"
+        caption = [
+            plural(sum(bar.documents for bar in bars), "document"),
+            f"tokens each: {each}, std {counts.std:,.1f}",
+        ]
+    names = [(said, series(number)) for number, said in enumerate(SHARES)]
+    return standalone(title, caption, [Panel(lengths_chart(bars, DRAWN), legend=names)])
+
+
+def lengths_chart(doublings: Sequence[Doubling], width: int, frame: int | None = None) -> Markup:
+    """Two columns for every doubling: documents, and their share of tokens.
+
+    Args:
+        doublings: the histogram.
+        width: pixels of the drawing.
+        frame: tokens of a frame, to be marked; None for no mark.
+    """
+    total = sum(one.documents for one in doublings) or 1
+    low = _digits(doublings[0]) if doublings else 0
+    values = {
+        "documents": [100 * one.documents / total for one in doublings],
+        "tokens": [100 * one.share for one in doublings],
+    }
+    titles = {
+        name: [
+            f"{one.name} tokens: {share(value / 100)} of all {name}"
+            for one, value in zip(doublings, shares, strict=True)
+        ]
+        for name, shares in values.items()
+    }
+    return columns(
+        [_short(low + number) for number in range(len(doublings))],
+        values,
+        width,
+        "share of documents and of tokens by length",
+        below="tokens of a document, from … on",
+        beside="share of all",
+        words="{} %",
+        titles=titles,
+        marks=[] if frame is None else [Mark(_place(frame, low), f"a frame: {frame:,} tokens")],
     )
 
 
-def _bars(bars: list[Doubling]) -> Iterator[str]:
-    yield svg.text(LEFT - 8, TOP - 12, "tokens", anchor="end", color=svg.GREY)
-    yield svg.text(LEFT, TOP - 12, "documents", color=svg.GREY)
-    yield svg.text(MIDDLE, TOP - 12, "share of all tokens", color=svg.GREY)
-    most = max((bar.documents for bar in bars), default=1)
-    largest = max((bar.share for bar in bars), default=1.0) or 1.0
-    for row, bar in enumerate(bars):
-        y = TOP + ROW * row
-        yield svg.text(LEFT - 8, y + 12, bar.name, anchor="end")
-        yield _bar(LEFT, y, bar.documents / most, f"{bar.documents:,}", DOCUMENTS)
-        yield _bar(MIDDLE, y, bar.share / largest, f"{bar.share:.1%}", TOKENS)
+def _digits(one: Doubling) -> int:
+    """Binary digits of the lengths of a doubling."""
+    return int(one.name.split("-")[0].replace(",", "")).bit_length()
 
 
-def _bar(x: int, y: int, share: float, said: str, color: str) -> str:
-    """A bar and, after it, its number."""
-    width = round(share * (RIGHT - MIDDLE - 90), 2)
-    drawn = svg.filled(svg.box(x, y, max(1, width) if share else 0, BAR), color)
-    return drawn + "\n" + svg.text(x + width + 6, y + 12, said, color=svg.GREY)
+def _place(length: int, low: int) -> float:
+    """Where a length lies among doublings that start with `low` binary digits."""
+    return math.log2(max(length, 1)) + 1 - low
+
+
+def _short(digits: int) -> str:
+    """The shortest length with this number of binary digits; a thousand is 1,024.
+
+    >>> [_short(n) for n in (0, 1, 5, 11, 15, 21)]
+    ['0', '1', '16', '1k', '16k', '1M']
+    """
+    low = (1 << digits) >> 1
+    for power, letter in ((30, "G"), (20, "M"), (10, "k")):
+        if low >> power:
+            return f"{low >> power}{letter}"
+    return str(low)

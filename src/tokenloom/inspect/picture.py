@@ -1,14 +1,14 @@
-"""The coverage of one document as a picture: a self-contained SVG string.
+"""What splices show of one document: drawings for a report, and a picture in a file.
 
 ::
 
-    targets over the document │ scale
-    ──────────────────────────┼────────
-    counts over (t, s)        │ offsets over the frame
+    how often each token is a target   over the document
+    splices at (t, s)                  over the document and the frame
+    splices at s                       over the frame
 
-One idea: starts and tokens share one axis, document offsets from left to right, and both maps share
-frame offsets from bottom to top, so what is above or next to a point belongs to it. The counts are
-already in bins (`tokenloom.inspect.grids`), so a picture has about 100 kB at most, for any length.
+One idea: starts and tokens share one axis, document offsets from left to right, so what is above or
+below a point belongs to it. The counts are already in bins (`tokenloom.inspect.grids`), so a
+picture has about 20 kB, for any length.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.inspect import svg
-from tokenloom.inspect.grids import Grid
-from tokenloom.inspect.svg import GREY, INK
+from tokenloom.inspect.grids import Axis, Grid
+from tokenloom.page.axes import Scale, axis_below, axis_left, drawing, short
+from tokenloom.page.charts import LEFT, NAMED, RIGHT, heat
+from tokenloom.page.histogram import BOTTOM, TOP, columns
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.numbers import plural
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 
-__all__ = ["COLUMNS", "LINES", "draw"]
+__all__ = ["COLUMNS", "LINES", "draw", "most_splices", "spread_chart", "start_map", "target_chart"]
 
 Int64 = NDArray[np.int64]
 
@@ -30,25 +34,11 @@ Float64 = NDArray[np.float64]
 
 COLUMNS, LINES = 120, 48  # bins that are drawn: starts, offsets
 
-WIDTH, HEIGHT = 760, 476  # pixels, like all below
-
-LEFT, RIGHT = 76, 572  # of the map
-
-TOP, BOTTOM = 204, 424
-
-UPPER, LOWER = 110, 190  # of the targets above it
-
-BESIDE, END = 620, 740  # of the offsets to the right of it
-
-NARROW = 3  # the smallest visible mark
+PIXELS = 244, 110  # of a map: over the document, over the frame
 
 STEPS = 240  # of the line of targets
 
-LEVELS = 12
-
-PALE, DARK = (217, 231, 245), (8, 48, 107)  # colours of the lowest and the highest level
-
-GROUND, BAND = "#f3f3f3", "#bdd3e9"
+SEEN = 2  # pixels of a map that the smallest bin has
 
 
 def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_len: int) -> str:
@@ -61,72 +51,102 @@ def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_
         targets: how often each token of the document is a target [L].
         seq_len: tokens of a frame.
     """
-    first = min(0, int(grid.t.edges[0]))
-    across = _Scale(first, max(first + 1, len(targets)), LEFT, RIGHT)
-    up = _Scale(0, seq_len, BOTTOM, TOP)
-    parts = [
-        *_ground(),
-        *_targets(targets, across),
-        *_map(grid, across, up),
-        *_offsets(grid, up),
-        *_scale(grid),
-        *_axes(across, up),
+    low = min(0, int(grid.t.edges[0]))
+    pieces = [
+        Panel(target_chart(targets, DRAWN, low=low), heading="How often each token is a target")
     ]
-    if not grid.counts.any():
-        middle = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
-        parts.append(svg.text(*middle, "not shown", anchor="middle"))
-    return svg.drawing(title=title, caption=caption, size=(WIDTH, HEIGHT), left=LEFT, parts=parts)
+    if grid.counts.any():
+        pieces += _counted(grid, len(targets), seq_len)
+    else:
+        caption = [*caption, "The document is never shown."]
+    return standalone(title, caption, pieces)
 
 
-class _Scale:
-    """Values along an axis as pixels."""
-
-    def __init__(self, low: int, high: int, first: int, last: int) -> None:
-        self.low, self.high = low, high
-        self._first, self._pixels = first, (last - first) / (high - low)
-
-    def __call__(self, value: float) -> float:
-        """The pixel of a value; values outside the axis are clipped to its ends."""
-        inside = min(max(value, self.low), self.high) - self.low
-        return round(self._first + inside * self._pixels, 2)
+def _counted(grid: Grid, length: int, seq_len: int) -> Iterator[Panel]:
+    """The map, and the offsets alone."""
+    heading = "Where splices start, and where they are put"
+    drawn = start_map(grid, DRAWN, length=length, seq_len=seq_len, sharp=True)
+    yield Panel(drawn, heading=heading, ramp=most_splices(grid))
+    counts: Int64 = grid.counts.sum(axis=0)
+    below = "place s in the frame, cells"
+    yield Panel(spread_chart(grid.s, counts, DRAWN, below=below), heading="Splices at each place")
 
 
-# -- pieces --------------------------------------------------------------------------------
-def _ground() -> list[str]:
-    """The three backgrounds that counts are drawn on."""
-    boxes = (
-        svg.box(LEFT, UPPER, RIGHT - LEFT, LOWER - UPPER),
-        svg.box(LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP),
-        svg.box(BESIDE, TOP, END - BESIDE, BOTTOM - TOP),
+# -- drawings ------------------------------------------------------------------------------
+def start_map(grid: Grid, width: int, *, length: int, seq_len: int, sharp: bool = False) -> Markup:
+    """Splices by start and place.
+
+    Args:
+        grid: counts over (t, s).
+        width: pixels of the drawing.
+        length: tokens of the document.
+        seq_len: tokens of a frame.
+        sharp: for a file.
+    """
+    x = min(0, int(grid.t.edges[0])), max(1, length, int(grid.t.edges[-1]))
+    density = _on_pixels(grid.density, grid.t.edges, x, PIXELS[0])  # [pixels over t, n_s]
+    whole = _on_pixels(density.T, grid.s.edges, (0, seq_len), PIXELS[1])  # [over s, over t]
+    return heat(
+        whole[::-1],  # the first row is at the top
+        width,
+        "splices by start and place",
+        x=x,
+        y=(0, seq_len),
+        below="start t in the document, tokens",
+        beside="place s in the frame, cells",
+        sharp=sharp,
     )
-    return [svg.filled("".join(boxes), GROUND)]
 
 
-def _color(level: int) -> str:
-    """The colour of a level from 1 to LEVELS."""
-    share = (level - 1) / (LEVELS - 1)
-    mixed = (round(a + (b - a) * share) for a, b in zip(PALE, DARK, strict=True))
-    return "#" + "".join(f"{one:02x}" for one in mixed)
+def most_splices(grid: Grid) -> tuple[str, str]:
+    """What the first and the last colour of a map stand for."""
+    cells = "a place" if grid.s_width == 1 else f"{grid.s_width:,} places"
+    return "above 0", f"{float(grid.density.max(initial=0)):,.3g} splices of a start in {cells}"
 
 
-def _targets(targets: Int64, across: _Scale) -> Iterator[str]:
-    """How often each token is a target: a line of means, and a band from least to most."""
-    top = int(targets.max(initial=0))
-    yield svg.text(LEFT, UPPER - 8, "how often each token is a target")
-    yield svg.text(LEFT - 8, LOWER, "0", anchor="end", color=GREY)
-    if not top:
-        return
-    yield svg.text(LEFT - 8, UPPER + 9, f"{top:,}", anchor="end", color=GREY)
-    up = _Scale(0, top, LOWER, UPPER)
-    first = np.arange(0, len(targets), -(-len(targets) // STEPS))
-    edges = [across(one) for one in np.append(first, len(targets)).tolist()]
-    least, most = (f.reduceat(targets, first).tolist() for f in (np.minimum, np.maximum))
-    mean = (np.add.reduceat(targets, first) / np.diff(np.append(first, len(targets)))).tolist()
-    if least != most:
-        there = _steps(edges, [up(one) for one in most])
-        back = _steps(edges[::-1], [up(one) for one in least[::-1]])
-        yield svg.filled(f"M{there}L{back}z", BAND, crisp=False)
-    yield svg.line(f"M{_steps(edges, [up(one) for one in mean])}", _color(LEVELS))
+def _on_pixels(values: Float64, edges: Int64, ends: tuple[int, int], pixels: int) -> Float64:
+    """Values of bins [bins, …] as those of equal pixels from one end to the other [pixels, …].
+
+    The smallest bin has some pixels, so that a single start of a long document is seen.
+
+    >>> _on_pixels(np.array([5.0, 1.0]), np.array([0, 50, 51]), (0, 100), 10).tolist()
+    [5.0, 5.0, 5.0, 5.0, 5.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    """
+    found = np.zeros((pixels, *values.shape[1:]))
+    places = (edges - ends[0]) * (pixels / (ends[1] - ends[0]))
+    for number, value in enumerate(values):
+        first = min(round(places[number]), pixels - SEEN)
+        last = max(first + SEEN, round(places[number + 1]))
+        found[first:last] = np.maximum(found[first:last], value)
+    return found
+
+
+def target_chart(targets: Int64, width: int, *, low: int = 0) -> Markup:
+    """How often each token is a target: a line of means, and a band from least to most.
+
+    Args:
+        targets: counts of each token [L].
+        width: pixels of the drawing.
+        low: where the axis starts, 0 or a start before the document.
+    """
+    across = Scale(low, max(low + 1, len(targets)), LEFT, width - RIGHT, whole=True)
+    top, bottom = TOP + NAMED, BOTTOM + NAMED
+    up = Scale(0, max(1, int(targets.max(initial=0))), bottom, top, whole=True)
+    parts = axis_left(up, LEFT, width - RIGHT, said="times in an epoch")
+    if len(targets):
+        first = np.arange(0, len(targets), -(-len(targets) // STEPS))
+        ends = np.append(first, len(targets))
+        edges = [across(one) for one in ends.tolist()]
+        least, most = (f.reduceat(targets, first).tolist() for f in (np.minimum, np.maximum))
+        mean = (np.add.reduceat(targets, first) / np.diff(ends)).tolist()
+        if least != most:
+            there = _steps(edges, [up(one) for one in most])
+            back = _steps(edges[::-1], [up(one) for one in least[::-1]])
+            parts.append(tag("path", d=f"M{there}L{back}z", class_="s1 pale"))
+        path = f"M{_steps(edges, [up(one) for one in mean])}"
+        parts.append(tag("path", d=path, class_="line s1"))
+    parts += axis_below(across, bottom, "token of the document")
+    return drawing(width, bottom + 44, "how often each token is a target", parts)
 
 
 def _steps(edges: list[float], heights: list[float]) -> str:
@@ -137,87 +157,20 @@ def _steps(edges: list[float], heights: list[float]) -> str:
     return "".join(steps)
 
 
-def _map(grid: Grid, across: _Scale, up: _Scale) -> Iterator[str]:
-    """Counts over (t, s), one path per level."""
-    density = grid.density
-    top = float(density.max(initial=0.0))
-    if not top:
-        return
-    level = np.ceil(density / top * LEVELS - 1e-9).astype(np.int64)
-    edges = [across(edge) for edge in grid.t.edges.tolist()]
-    heights = [up(edge) for edge in grid.s.edges.tolist()]
-    paths: dict[int, list[str]] = {}
-    for line in range(len(grid.s)):
-        low, high = heights[line], heights[line + 1]
-        column = level[:, line]
-        begins = np.flatnonzero(np.append(True, np.diff(column) != 0)).tolist()
-        for begin, end in zip(begins, [*begins[1:], len(column)], strict=True):
-            if column[begin]:
-                width = max(NARROW, edges[end] - edges[begin])
-                left = min(edges[begin], RIGHT - width)
-                tall = max(NARROW, low - high)
-                box = svg.box(left, max(TOP, low - tall), round(width, 2), round(tall, 2))
-                paths.setdefault(int(column[begin]), []).append(box)
-    for found in sorted(paths):
-        yield svg.filled("".join(paths[found]), _color(found))
+def spread_chart(axis: Axis, counts: Int64, width: int, *, below: str) -> Markup:
+    """Splices in each bin, as columns.
 
-
-def _offsets(grid: Grid, up: _Scale) -> Iterator[str]:
-    """Splices at each offset, to the right of the map."""
-    yield svg.text(BESIDE, BOTTOM + 18, "0", color=GREY)
-    said = "splices at s" if grid.s_width == 1 else f"splices in {grid.s_width:,} offsets"
-    yield svg.text((BESIDE + END) / 2, BOTTOM + 38, said, anchor="middle")
-    found: Float64 = grid.counts.sum(axis=0) * (grid.s_width / grid.s.size)
-    top = float(found.max(initial=0.0))
-    if not top:
-        return
-    yield svg.text(END, BOTTOM + 18, _number(top), anchor="end", color=GREY)
-    heights, boxes = [up(edge) for edge in grid.s.edges.tolist()], []
-    for share, low, high in zip((found / top).tolist(), heights, heights[1:], strict=False):
-        if share:
-            tall, width = max(NARROW, low - high), max(1.0, share * (END - BESIDE))
-            boxes.append(svg.box(BESIDE, max(TOP, low - tall), round(width, 2), round(tall, 2)))
-    yield svg.filled("".join(boxes), _color(LEVELS - 3))
-
-
-def _scale(grid: Grid) -> Iterator[str]:
-    """The legend of the colours."""
-    top = float(grid.density.max(initial=0.0))
-    if not top:
-        return
-    yield svg.text(
-        BESIDE, UPPER + 8, "splices at (t, s)" if grid.s_width == 1 else "splices at t, in"
-    )
-    if grid.s_width > 1:
-        yield svg.text(BESIDE, UPPER + 24, f"{grid.s_width:,} offsets")
-    width, y = (END - BESIDE) / LEVELS, UPPER + (18 if grid.s_width == 1 else 34)
-    for level in range(1, LEVELS + 1):
-        yield svg.filled(svg.box(BESIDE + (level - 1) * width, y, width, 14), _color(level))
-    yield svg.text(BESIDE, y + 30, "0", color=GREY)
-    yield svg.text(END, y + 30, _number(top), anchor="end", color=GREY)
-
-
-def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
-    lines = [f"M{LEFT} {UPPER}V{LOWER}H{RIGHT}", f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"]
-    lines.append(f"M{BESIDE} {TOP}V{BOTTOM}H{END}")
-    for at in svg.ticks(across.low, across.high, 7):
-        lines.append(f"M{across(at):g} {BOTTOM}v5")
-        yield svg.text(across(at), BOTTOM + 18, f"{at:,}", anchor="middle", color=GREY)
-    for at in svg.ticks(up.low, up.high, 6):
-        lines.append(f"M{LEFT} {up(at):g}h-5")
-        yield svg.text(LEFT - 8, up(at) + 4, f"{at:,}", anchor="end", color=GREY)
-    yield svg.line("".join(lines), GREY)
-    said = "document offset: start t in the map, token in the line above it"
-    yield svg.text((LEFT + RIGHT) / 2, BOTTOM + 38, said, anchor="middle")
-    middle = (TOP + BOTTOM) / 2
-    turn = f'transform="rotate(-90 18 {middle:g})" text-anchor="middle"'
-    yield f'<text x="18" y="{middle:g}" {turn} fill="{INK}">frame offset s</text>'
-
-
-def _number(value: float) -> str:
-    """A count, or the mean of several.
-
-    >>> _number(1200.0), _number(0.25)
-    ('1,200', '0.25')
+    Args:
+        axis: the bins.
+        counts: splices in each [bins].
+        width: pixels of the drawing.
+        below: name of the axis, with its unit.
     """
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    each = int(axis.size.max(initial=1))
+    named = below if each == 1 else f"{below}; {plural(each, 'value')} a column"
+    names = [short(one) for one in axis.edges[:-1].tolist()]
+    values = {"splices": counts.tolist()}
+    first = int(axis.edges[0]) if len(axis.edges) else 0
+    ends = None if each == 1 else (first, first + each * len(names))
+    said = f"splices by {below}"
+    return columns(names, values, width, said, below=named, beside="splices", x=ends)

@@ -14,20 +14,39 @@ from dataclasses import dataclass
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import amount
 
-__all__ = ["Scale", "axis_below", "axis_left", "drawing", "label", "rule", "short"]
+__all__ = [
+    "Scale",
+    "axis_below",
+    "axis_left",
+    "cut",
+    "drawing",
+    "label",
+    "named_below",
+    "rule",
+    "short",
+    "wide",
+]
 
 TEXT = 13  # pixels of a letter's height, as in page.css
+
+LETTER = 7.2  # pixels of its width, about
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Values from low to high as pixels from first to last; logarithmic if asked for.
 
+    Of things that are counted only `whole` values are marked.
+
     >>> up = Scale(0, 10, 100, 0)
     >>> up(0), up(2.5), up.ticks(5)
     (100.0, 75.0, [0, 2, 4, 6, 8, 10])
     >>> Scale(1, 1000, 0, 300, log=True)(10)
     100.0
+    >>> Scale(0, 2, 0, 300, whole=True).ticks(5)
+    [0, 1, 2]
+    >>> Scale(0.01, 0.1, 0, 300, log=True).ticks(5)
+    [0.01, 0.02, 0.05, 0.1]
     """
 
     low: float
@@ -35,6 +54,7 @@ class Scale:
     first: float
     last: float
     log: bool = False
+    whole: bool = False
 
     def __call__(self, value: float) -> float:
         """The pixel of a value; values outside are at the ends."""
@@ -48,27 +68,36 @@ class Scale:
     def ticks(self, most: int) -> list[float]:
         """Round values, about `most` of them."""
         if self.log:
-            powers = range(math.ceil(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
-            step = max(1, math.ceil(len(powers) / most))
-            return [10.0**power for power in powers][::step]
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            powers = [float(f"1e{power}") for power in range(first, last + 1)]
+            every = [k * power for power in powers for k in (1, 2, 5)]
+            for some in (every, powers):
+                inside = [v for v in some if 0.999 * self.low <= v <= 1.001 * self.high]
+                if len(inside) <= most:
+                    return inside
+            return inside[:: math.ceil(len(inside) / most)]
         span = self.high - self.low
         if span <= 0 or not math.isfinite(span):
             return [self.low]
         power = 10 ** math.floor(math.log10(span / most))
         step = next(power * k for k in (1, 2, 5, 10) if span / (power * k) <= most)
+        step = max(1, step) if self.whole else step
         first = math.ceil(self.low / step - 1e-9)
         found = [step * k for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
         return [int(one) if step >= 1 else round(one, 12) for one in found]
 
 
-def short(value: float) -> str:
-    """A number beside a tick.
+def short(value: float, top: float = 0.0) -> str:
+    """A number beside a tick; thousands are written as they are at the largest, `top`.
 
     >>> [short(one) for one in (0, 0.25, 1500, 12_000, 2_500_000, 3e9, 1e13)]
     ['0', '0.25', '1,500', '12k', '2.5M', '3G', '10T']
+    >>> [short(one, 10_000) for one in (0, 5000, 10_000)]
+    ['0', '5k', '10k']
     """
+    most = max(abs(value), abs(top))
     for power, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= power and (power > 1e3 or abs(value) >= 1e4):
+        if abs(value) >= power and (power > 1e3 or most >= 1e4):
             return f"{value / power:.4g}{letter}"
     return f"{value:,.4g}" if abs(value) < 1 else amount(value)
 
@@ -90,27 +119,57 @@ def rule(path: str, class_: str = "axis") -> Markup:
     return tag("path", d=path, class_=class_)
 
 
+def wide(said: str) -> float:
+    """Pixels of some words in a chart, about; rather too many than too few.
+
+    >>> wide("step") < wide("steps"), wide("step") < 3 * wide("步")
+    (True, True)
+    """
+    return sum(TEXT + 1 if ord(one) > 0x2E7F else LETTER for one in said)
+
+
+def cut(said: str, room: float) -> str:
+    """Words that fit into some pixels; of longer ones the first, and a sign that more follow.
+
+    >>> cut("a long name", 200), cut("a long name", 50)
+    ('a long name', 'a lon…')
+    """
+    if wide(said) <= room:
+        return said
+    kept = said
+    while kept and wide(kept) + LETTER > room:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
 def axis_below(scale: Scale, y: float, said: str, *, most: int = 6) -> list[Markup]:
     """An axis below a chart: ticks, numbers, and the name with its unit."""
     parts = [rule(f"M{scale.first:g} {y:g}H{scale.last:g}")]
-    for value in scale.ticks(most):
+    ticks = scale.ticks(most)
+    for value in ticks:
         at = scale(value)
         anchor = "end" if at > scale.last - 18 else "middle" if at > scale.first + 10 else "start"
         parts.append(rule(f"M{at:g} {y:g}v4"))
-        parts.append(label(at, y + 6 + TEXT, short(value), anchor=anchor, soft=True))
-    middle = (scale.first + scale.last) / 2
-    parts.append(label(middle, y + 10 + 2 * TEXT, said, anchor="middle"))
+        parts.append(label(at, y + 6 + TEXT, short(value, ticks[-1]), anchor=anchor, soft=True))
+    parts.append(named_below(scale.first, scale.last, y, said))
     return parts
 
 
+def named_below(first: float, last: float, y: float, said: str) -> Markup:
+    """The name of an axis below it, in the middle, or as far left as a long one needs."""
+    at = min((first + last) / 2, last - wide(said) / 2)
+    return label(at, y + 10 + 2 * TEXT, cut(said, last), anchor="middle")
+
+
 def axis_left(
-    scale: Scale, x: float, end: float, *, most: int = 4, words: str = "{}"
+    scale: Scale, x: float, end: float, *, most: int = 4, words: str = "{}", said: str = ""
 ) -> list[Markup]:
-    """Lines across a chart at round values, with numbers at their left."""
-    parts = []
-    for value in scale.ticks(most):
+    """Lines across a chart at round values, with numbers at their left; the name is above them."""
+    parts = [label(0, TEXT + 1, cut(said, end), soft=True)] if said else []
+    ticks = scale.ticks(most)
+    for value in ticks:
         at = scale(value)
         parts.append(rule(f"M{x:g} {at:g}H{end:g}", "grid"))
-        said = words.format(short(value))
+        said = words.format(short(value, ticks[-1]))
         parts.append(label(x - 6, at + 4, said, anchor="end", soft=True))
     return parts

@@ -7,11 +7,13 @@ greyed, with the reason and what to do.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.numbers import exact
+from tokenloom.page.numbers import exact, seconds
 
 __all__ = ["MOST_ROWS", "Figure", "Numbers", "code_block", "figure_html", "numbers_html"]
 
@@ -21,6 +23,9 @@ MOST_ROWS = 200  # of a table
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Numbers:
     """The table of a figure.
+
+    A column whose name has the word share is shown in per cent, and one of seconds as lengths of
+    time; the values are plain numbers.
 
     Attributes:
         head: names of the columns, with units.
@@ -76,21 +81,31 @@ class Figure:
 def figure_html(figure: Figure, *, level: int = 2) -> Markup:
     """A figure as a section of a page; `level` is that of its heading."""
     title = f"{figure.name}-title"
+    drawn = tag("div", figure.drawing, class_="drawing") if figure.drawing else None
+    listed = (tag("li", *_options_whole(one)) for one in figure.notes)
+    notes = tag("ul", *listed, class_="notes") if figure.notes else None
     return tag(
         "section",
         tag(f"h{level}", figure.title, id=title),
         tag("p", figure.message, class_="message"),
         tag("p", figure.reason, class_="reason") if figure.reason else None,
-        tag("div", figure.drawing, class_="drawing") if figure.drawing else None,
-        tag("ul", *(tag("li", one) for one in figure.notes), class_="notes")
-        if figure.notes
-        else None,
+        tag("div", drawn, notes, class_="beside-notes") if drawn and notes else drawn or notes,
         _numbers_on_demand(figure),
         _code_on_demand(figure),
         class_="figure unable" if figure.reason else "figure",
         id=figure.name,
         aria_labelledby=title,
     )
+
+
+def _options_whole(words: str) -> list[str | Markup]:
+    """Words in which an option such as ``--step-seconds`` is never broken at a hyphen.
+
+    >>> "".join(_options_whole("Give --latency."))
+    'Give <span class="whole">--latency</span>.'
+    """
+    parts = re.split(r"(--[a-z][a-z-]*[a-z])", words)
+    return [tag("span", one, class_="whole") if n % 2 else one for n, one in enumerate(parts)]
 
 
 def _numbers_on_demand(figure: Figure) -> Markup | None:
@@ -108,10 +123,28 @@ def _code_on_demand(figure: Figure) -> Markup | None:
     return tag("details", summary, code_block(figure.code, f"code of {figure.title}"))
 
 
-def numbers_html(numbers: Numbers) -> Markup:
-    """A table; a wide one scrolls by itself, also by keyboard."""
-    head = tag("tr", *(tag("th", one, scope="col") for one in numbers.head))
-    rows = (tag("tr", *(_cell(value) for value in row)) for row in numbers.rows)
+def numbers_html(numbers: Numbers, *, wraps: bool = False) -> Markup:
+    """A table; a wide one scrolls by itself, also by keyboard, unless its values may be broken."""
+    is_number = [_is_numbers(column) for column in zip(*numbers.rows, strict=True)]
+    is_number = is_number or [False] * len(numbers.head)
+    classes = ["number" if one else None for one in is_number]
+    head = tag(
+        "tr",
+        *(
+            tag("th", one, scope="col", class_=class_)
+            for one, class_ in zip(numbers.head, classes, strict=True)
+        ),
+    )
+    rows = (
+        tag(
+            "tr",
+            *(
+                tag("td", _written(name, value), class_=class_)
+                for name, value, class_ in zip(numbers.head, row, classes, strict=True)
+            ),
+        )
+        for row in numbers.rows
+    )
     caption = numbers.caption or None
     last = tag("p", f"and {numbers.more:,} more rows", class_="more") if numbers.more else None
     table = tag(
@@ -121,13 +154,33 @@ def numbers_html(numbers: Numbers) -> Markup:
         tag("tbody", *rows),
     )
     about = caption or "numbers"
+    if wraps:
+        return joined([tag("div", table, class_="facts"), last])
     scrolled = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=about)
     return joined([scrolled, last])
 
 
-def _cell(value: object) -> Markup:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return tag("td", exact(value), class_="number" if is_number else None)
+def _is_numbers(column: Sequence[object]) -> bool:
+    """Whether a column has numbers and nothing else; they stand at its right edge."""
+    known = [one for one in column if one is not None]
+    return bool(known) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in known
+    )
+
+
+def _written(name: str, value: object) -> str:
+    """A value of a column, as its name says.
+
+    >>> _written("share of tokens", 0.52254), _written("seconds a step", 5e-7), _written("n", 1234)
+    ('52.25 %', '500 ns', '1,234')
+    """
+    words = name.split()
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if "share" in words and 0 <= value <= 1:
+            return f"{100 * value:.4g} %"
+        if words[:1] == ["seconds"]:
+            return f"{value * 1e9:.3g} ns" if 0 < value < 1e-6 else seconds(value)
+    return exact(value)
 
 
 def code_block(code: str, about: str) -> Markup:

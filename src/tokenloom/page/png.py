@@ -1,7 +1,10 @@
-"""A small picture of numbered colours as a PNG: maps that would be thousands of SVG elements.
+"""A small picture of levels as a PNG: maps that would be thousands of SVG elements.
 
 One idea: a map has a few levels, so it is a palette picture of one byte for each cell, compressed
-by zlib. Level 0 is transparent: the page shows through, light or dark.
+by zlib. A level is how much of a colour is laid on, not a colour: the page lays its own, dark ink
+on light paper and light ink on dark paper, so the most always stands out most, and nothing (level
+0, which is transparent) is the ground, light or dark. A single hue is read in grey, and by people
+who see colours differently.
 """
 
 from __future__ import annotations
@@ -15,14 +18,11 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import wrong_type
 
-__all__ = ["LEVELS", "PALETTE", "levels_of", "png", "png_url"]
+__all__ = ["LEVELS", "STRENGTH", "levels_of", "png", "png_url"]
 
-# cividis from dark blue to yellow: alike for people who see colours differently, and in grey
-PALETTE = (
-    *((0, 34, 78), (27, 53, 110), (62, 75, 108), (88, 96, 110), (112, 117, 119)),
-    *((138, 139, 121), (166, 162, 114), (197, 187, 100), (229, 213, 79), (254, 232, 56)),
-)
-LEVELS = len(PALETTE)  # and 0, which is nothing
+# how much of the colour each level lays on, in per cent; page.css has the same for legends
+STRENGTH = (16, 25, 34, 43, 52, 62, 72, 82, 91, 100)
+LEVELS = len(STRENGTH)  # and 0, which is nothing
 
 
 def levels_of(values: NDArray[np.float64], top: float | None = None) -> NDArray[np.uint8]:
@@ -39,7 +39,7 @@ def levels_of(values: NDArray[np.float64], top: float | None = None) -> NDArray[
 
 
 def png(levels: NDArray[np.uint8]) -> bytes:
-    """A PNG of levels [height, width].
+    """A PNG of levels [height, width]: white, as opaque as each level is strong.
 
     >>> png(np.array([[0, 1], [2, 10]], np.uint8))[1:4]
     b'PNG'
@@ -47,15 +47,15 @@ def png(levels: NDArray[np.uint8]) -> bytes:
     if levels.ndim != 2 or levels.dtype != np.uint8:
         raise wrong_type("levels", levels, "uint8 levels of two axes")
     height, width = levels.shape
-    colours = b"\0\0\0" + bytes(one for colour in PALETTE for one in colour)
+    opaque = bytes([0, *(round(2.55 * one) for one in STRENGTH)])
     lines = np.zeros((height, width + 1), np.uint8)  # [height, filter byte and pixels]
     lines[:, 1:] = levels
     return b"".join(
         [
             b"\x89PNG\r\n\x1a\n",
             _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
-            _chunk(b"PLTE", colours),
-            _chunk(b"tRNS", b"\0" + b"\xff" * LEVELS),
+            _chunk(b"PLTE", b"\xff\xff\xff" * (LEVELS + 1)),
+            _chunk(b"tRNS", opaque),
             _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
             _chunk(b"IEND", b""),
         ]
@@ -66,6 +66,16 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png_url(levels: NDArray[np.uint8]) -> str:
-    """The picture as a data URL."""
-    return f"data:image/png;base64,{base64.b64encode(png(levels)).decode()}"
+def png_url(levels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> str:
+    """The picture as a data URL.
+
+    Args:
+        levels: of each cell [height, width].
+        size: pixels of height and width that it has at least; None: one for each cell. A browser
+            keeps cells sharp at any size, but viewers that smooth what they enlarge need this.
+    """
+    high, wide = 1, 1
+    if size is not None:
+        high, wide = (-(-want // have) for want, have in zip(size, levels.shape, strict=True))
+    large = levels.repeat(high, axis=0).repeat(wide, axis=1)
+    return f"data:image/png;base64,{base64.b64encode(png(large)).decode()}"

@@ -15,7 +15,7 @@ from tokenloom.page.markup import Markup, tag
 
 __all__ = ["Block", "attention_map"]
 
-LEFT, TOP, SIDE, SEEN = 22, 24, 300, 1.6  # pixels
+LEFT, TOP, SIDE, SEEN = 22, 24, 240, 1.6  # pixels
 
 
 class Block(NamedTuple):
@@ -36,7 +36,7 @@ def attention_map(blocks: Sequence[Block], cells: int, said: str, *, all_pairs: 
         all_pairs: also every pair of cells of different segments, as without boundaries.
 
     >>> drawn = attention_map([Block(0, 2, "s1"), Block(2, 4, "s2")], 4, "two", all_pairs=True)
-    >>> drawn.count("crossing"), "M22 24L172 174L22 174z" in drawn
+    >>> drawn.count("crossing"), "M22 24L142 144L22 144z" in drawn
     (1, True)
     """
     paths: dict[str, list[str]] = defaultdict(list)

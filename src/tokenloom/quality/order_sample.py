@@ -62,7 +62,8 @@ class OrderLook:
         batch_blocks, fair_batch_blocks: different blocks among them.
         same_block, fair_same_block: share of neighbours from one block.
         in_a_row: share of neighbours that are stored one after the other.
-        moved, fair_moved: mean distance of a row from where it is stored, over the longest one.
+        moved, fair_moved: mean distance of a row from where it is stored, over the longest one;
+            fair for the places that were looked at, since those near an end move further.
         window: rows that are mixed together, all of them if there are no windows.
         patterns: what comes too regularly, in words.
         looked_at: rows that were looked at.
@@ -146,7 +147,7 @@ def look_at_order(order: Order, blocks: Blocks, batch: int, name: str = "main") 
         fair_same_block=sum(c * s * (s - 1) for s, c in sizes.items()) / pairs,
         in_a_row=_share(steps == 1),
         moved=float(np.abs(rows - places).mean()) / max(1, n - 1) if n else 0.0,
-        fair_moved=(n + 1) / (3 * n) if n else 0.0,
+        fair_moved=_fair_moves(n, places) if n else 0.0,
         window=window,
         patterns=tuple(_patterns(rows, steps, window)),
         looked_at=int(rows.size),
@@ -163,6 +164,20 @@ def _windows(n: int, size: int, name: str) -> Int64:
     starts = np.sort(order.forward(some).view(np.int64)) * size
     chosen: Int64 = starts[:, None] + np.arange(size)
     return chosen
+
+
+def _fair_moves(n: int, places: Int64) -> float:
+    """How far rows at these places are from where they are stored in a fair shuffle, on average.
+
+    A place p of n has p places before it and n - 1 - p after it, at distances 1, 2, 3, ...
+
+    >>> _fair_moves(3, np.arange(3)), _fair_moves(3, np.array([1]))  # (1 + 2/3 + 1) / 3 / 2
+    (0.4444444444444444, 0.3333333333333333)
+    """
+    before = places.astype(np.float64)
+    after = n - 1 - before
+    distances = (before * (before + 1) + after * (after + 1)) / (2 * n)
+    return float(distances.mean()) / max(1, n - 1)
 
 
 def _sizes(blocks: Blocks) -> dict[int, int]:

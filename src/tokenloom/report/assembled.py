@@ -53,17 +53,19 @@ FigureOf = Callable[[RunSubject], Figure | None]
 
 # from top to bottom; evaluations and the certificate of an audit follow
 FIGURES: tuple[FigureOf, ...] = (
+    mixture_figure,
+    row_figure,
     length_figure,
     lost_figure,
     packing_figure,
-    row_figure,
     shuffle_figure,
-    mixture_figure,
     splice_figure,
     boundary_figure,
     resume_figure,
     loading_figure,
 )
+
+BRANCHES = 8  # sources whose branches of the tree are shown
 
 
 def report_on(target: Any, **settings: Any) -> Report:
@@ -114,8 +116,11 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
     cautions = [*_audit_cautions(subject)]
-    cautions += [one for question in QUESTIONS for one in question.cautions(subject)]
+    for question in QUESTIONS:
+        asked.tell(question.__name__.rpartition(".")[2].replace("_", " "))
+        cautions += question.cautions(subject)
     cautions += evaluation_cautions(evaluations)
+    cautions.sort(key=lambda one: -one.gravity)  # stable: the others stay as they are
     return Report(
         title=asked.name,
         lead=_lead(subject),
@@ -124,14 +129,32 @@ def run_report(run: Dataset, asked: Asked) -> Report:
             *(question.answer(subject) for question in QUESTIONS),
             *evaluation_answers(evaluations),
         ),
-        tree=repr(run),
+        tree=some_branches(repr(run)),
         figures=(
             *_drawn(subject, FIGURES),
-            *evaluation_figures(evaluations),
+            *evaluation_figures(evaluations, asked.command),
             *_drawn(subject, (certificate_figure,)),
         ),
         command=asked.command,
     )
+
+
+def some_branches(tree: str, most: int = BRANCHES) -> str:
+    r"""A tree with its first branches; those that are left out are counted.
+
+    >>> print(some_branches("a\n├─ seed 1\n├─ b\n│  └─ x\n├─ c\n│  └─ y\n└─ d\n   └─ z", 1))
+    a
+    ├─ seed 1
+    ├─ b
+    │  └─ x
+    └─ … and 2 more
+    """
+    lines = tree.splitlines()
+    has_more = [line[:1] in "│ " for line in [*lines[1:], "."]]  # a line that belongs to it follows
+    first = [place for place, line in enumerate(lines) if line[:1] in "├└" and has_more[place]]
+    if len(first) <= most:
+        return tree
+    return "\n".join([*lines[: first[most]], f"└─ … and {len(first) - most:,} more"])
 
 
 def _drawn(subject: RunSubject, figures: tuple[FigureOf, ...]) -> Iterator[Figure]:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenloom.errors import NotKept
+from tokenloom.inspect.simulate.visited import VisitedMix, visited
 from tokenloom.layout.allowance import at_most
+from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Consumed, Run
 
@@ -27,6 +29,7 @@ __all__ = [
     "Point",
     "consumption_of",
     "deviation_of",
+    "deviations_of",
     "ends_of",
     "taken_at",
 ]
@@ -62,11 +65,28 @@ def taken_at(run: Run, examples: int) -> tuple[tuple[Consumed, ...], NotKept | N
         return tuple(run.consumed_about(examples)), missing
 
 
-def consumption_of(run: Run, examples: int, points: int) -> Consumption:
-    """A run at evenly spaced points, and where its first stages start."""
-    marks = {int(at) for at in np.linspace(0, examples, points + 1).astype(np.int64)}
+def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: int) -> Consumption:
+    """A run at the starts of evenly spaced steps, and where its first stages start.
+
+    Args:
+        run: the run.
+        steps: which examples each step has.
+        count: whole steps to look at.
+        examples: examples to look at, which are those of these steps; all, if there is none.
+        points: stretches between points.
+    """
+    marks = {0, examples}
+    if count:
+        spaced = np.linspace(0, count, min(points, count) + 1).round().astype(np.int64)
+        marks |= {min(steps.begin(step), examples) for step in spaced.tolist()}
     if isinstance(run, MixedRun):
-        marks |= {stage.at for stage in run.stages[:STAGES] if stage.at < examples}
+        starts = [stage.at for stage in run.stages[:STAGES] if stage.at < examples]
+        around = [steps.count(at, partial=some) for at in starts for some in (False, True)]
+        marks |= {*starts, *(min(steps.begin(step), examples) for step in around)}
+    seen = visited(run, 0, examples)
+    if seen is not None:
+        ordered = sorted(marks)
+        return Consumption(tuple(map(Point, ordered, seen.taken_at(ordered))), None)
     found, lacks = [], None
     with at_most():
         for at in sorted(marks):
@@ -91,14 +111,20 @@ class Deviation(NamedTuple):
 
 
 def deviation_of(run: Run, consumption: Consumption) -> Deviation | None:
-    """The largest error against the weights at the points, in what the mix shares.
+    """The largest error against the weights at the points; None where `deviations_of` has none."""
+    found = deviations_of(run, consumption)
+    return max(found.values(), key=lambda one: abs(one.amount), default=None)
 
-    None for a run of one source, one that is shuffled as a whole, or one whose sums are missing.
+
+def deviations_of(run: Run, consumption: Consumption) -> dict[str, Deviation]:
+    """The largest error of each source against the weights at the points, in what the mix shares.
+
+    Empty for a run of one source, one that is shuffled as a whole, or one whose sums are missing.
     Points after a source has run out are left out: its share cannot be kept.
     """
+    worst: dict[str, Deviation] = {}
     if not isinstance(run, MixedRun) or run.shuffle is not None or consumption.missing is not None:
-        return None
-    worst: Deviation | None = None
+        return worst
     starts = np.array([stage.at for stage in run.stages])
     for point in consumption.points[1:]:
         number = int(np.searchsorted(starts, point.examples, side="right")) - 1
@@ -119,12 +145,12 @@ def deviation_of(run: Run, consumption: Consumption) -> Deviation | None:
                     [c.base + (c.costs.upto(k) - c.ref) / c.weight for c, k, _ in live]
                 )
         except NotKept:
-            return None
+            return {}
         weights = np.array([clock.weight for clock, _, _ in live])
         errors = (moments - (moments * weights).sum() / weights.sum()) * weights
-        at = int(np.abs(errors).argmax())
-        if worst is None or abs(errors[at]) > abs(worst.amount):
-            worst = Deviation(live[at][2], point.examples, float(errors[at]))
+        for (_, _, name), error in zip(live, errors.tolist(), strict=True):
+            if name not in worst or abs(error) > abs(worst[name].amount):
+                worst[name] = Deviation(name, point.examples, error)
     return worst
 
 
@@ -142,35 +168,42 @@ class End(NamedTuple):
     missing: NotKept | None = None
 
 
-def ends_of(run: Run, sources: Sequence[int]) -> list[End]:
-    """When these sources end, exactly: the index of their last items, one look-up each."""
+def ends_of(run: Run, examples: int, sources: Sequence[int]) -> list[End]:
+    """When these sources end, exactly: the index of their last items, one look-up each.
+
+    Args:
+        run: the run.
+        examples: how far it is looked at; where a source ends later may be left open.
+        sources: numbers of the sources.
+    """
     if isinstance(run, MixedRun) and run.shuffle is not None:
         return [End(None, None) for _ in sources]  # rows of all epochs come from the start on
-    found = []
+    found, where = [], visited(run, 0, examples) or run
     with at_most():
         for number in sources:
             try:
-                found.append(_end(run, number))
+                found.append(_end(run, number, where))
             except NotKept as missing:
                 found.append(End(None, None, missing))
     return found
 
 
-def _end(run: Run, number: int) -> End:
+def _end(run: Run, number: int, where: Run | VisitedMix) -> End:
     source = run.sources[number]
     first = source.end_of(1) if source.rows else 0
     last = None
     if isinstance(run, MixedRun):
         clocks = run.stages[-1].merge.clocks
         last = clocks[number].costs.n if number < len(clocks) else None
-    return End(_after(run, number, first), _after(run, number, last) if last else None)
+    out = _after(run, number, last, where) if last else None
+    return End(_after(run, number, first, where), out)
 
 
-def _after(run: Run, number: int, items: int) -> int | None:
+def _after(run: Run, number: int, items: int, where: Run | VisitedMix) -> int | None:
     """Examples after which the first `items` of a source have come; None if they do not."""
     if not items:
         return None
-    (index,) = run.index(number, np.array([items - 1])).tolist()
+    (index,) = where.index(number, np.array([items - 1])).tolist()
     if index < 0:
         return None
     if isinstance(run, MixedRun):

@@ -4,7 +4,8 @@ One idea: what becomes of a token is decided in four places, and each has its co
 the layout (its tally), the end of the run, and the last step. Layouts of a constant kind count in
 closed form; a short run is visited row by row, and what is only an estimate says so.
 
-Tokens are counted once for each source that has them.
+Tokens are counted once for each source that has them; what the selection leaves out is what no
+source of the run selects.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.coverage import coverage
 from tokenloom.inspect.simulate.answer import Simulation
-from tokenloom.layout.kinds import kind_of
+from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.rows import Packed
@@ -27,6 +28,7 @@ from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import Windows
 from tokenloom.order.run import SourceRun
 from tokenloom.random.keys import draws, key
+from tokenloom.report.chosen_documents import StoreUse, store_uses
 from tokenloom.report.ways_to_pack import own_tally, parts_of_layout
 
 __all__ = ["Leftovers", "SourceLeftovers", "leftovers_of"]
@@ -49,8 +51,9 @@ class SourceLeftovers:
     Attributes:
         name: name of the source.
         kind: "windows", "pack" or "splice".
+        layout: how its rows are cut.
         documents, tokens: selected.
-        unselected_documents, unselected_tokens: of its store, and not selected.
+        unselected_documents, unselected_tokens: of its store, and not selected by this source.
         reasons: tokens in no row, by reason: "tail", "filtered", "truncated", "overlong", "short
             rows" or "splices".
         lost_documents: documents with tokens of which no row has one; those of short rows are not
@@ -60,6 +63,7 @@ class SourceLeftovers:
         shown_tokens: stored tokens in them.
         never_rows, never_tokens: rows that no whole step shows, and stored tokens in them.
         never_documents: documents that the run never shows, quarantined from the start or not.
+        held: selected tokens that whole steps show at least once; None where rows were not visited.
         inserted: BOS and EOS tokens in the rows shown.
         cut, cut_needlessly: documents in several pieces, and those that would fit into a frame;
             None where they are not counted.
@@ -70,6 +74,7 @@ class SourceLeftovers:
 
     name: str
     kind: str
+    layout: LayoutSpec
     documents: int
     tokens: int
     unselected_documents: int
@@ -82,6 +87,7 @@ class SourceLeftovers:
     never_rows: int = 0
     never_tokens: int = 0
     never_documents: int = 0
+    held: int | None = None
     inserted: float = 0.0
     cut: int | None = None
     cut_needlessly: int | None = None
@@ -94,6 +100,24 @@ class SourceLeftovers:
         """Tokens in no row."""
         return sum(self.reasons.values())
 
+    @property
+    def once(self) -> int:
+        """Tokens that are shown at least once, as far as they were counted."""
+        if not self.counted:
+            return 0
+        known = self.tokens - self.lost
+        return min(known, self.held) if self.held is not None else max(0, known - self.never_tokens)
+
+    @property
+    def unreached(self) -> int:
+        """Tokens in rows, but in none that is shown."""
+        return self.tokens - self.lost - self.once if self.counted else 0
+
+    @property
+    def uncounted(self) -> int:
+        """Tokens of which nobody knows where they go."""
+        return 0 if self.counted else self.tokens
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftovers:
@@ -101,6 +125,7 @@ class Leftovers:
 
     Attributes:
         sources: by source.
+        stores: what they select together of each store.
         seq_len: tokens of a frame.
         examples: examples of whole steps.
         dropped: examples after the last whole step; 0 if they are shown, or the run is endless.
@@ -108,6 +133,7 @@ class Leftovers:
     """
 
     sources: tuple[SourceLeftovers, ...]
+    stores: tuple[StoreUse, ...]
     seq_len: int
     examples: int
     dropped: int
@@ -116,6 +142,26 @@ class Leftovers:
     def total(self, name: str) -> float:
         """A number of all sources together."""
         return sum(getattr(one, name) or 0 for one in self.sources)
+
+    @property
+    def tokens(self) -> int:
+        """Selected tokens, once for each source that selects them."""
+        return sum(one.tokens for one in self.sources)
+
+    @property
+    def unselected_documents(self) -> int:
+        """Documents of the stores that no source selects."""
+        return sum(one.left_documents for one in self.stores)
+
+    @property
+    def unselected_tokens(self) -> int:
+        """Tokens of these documents."""
+        return sum(one.left_tokens for one in self.stores)
+
+    @property
+    def shared_documents(self) -> int:
+        """Documents that several sources select."""
+        return sum(one.shared for one in self.stores)
 
     @property
     def lost(self) -> int:
@@ -161,10 +207,10 @@ def leftovers_of(run: Dataset, found: Simulation | None, end: str = "drop") -> L
     sources = [_of_source(run, number, found) for number in range(len(run.sources))]
     size = sum(one.layout.line.documents + one.rows for one in run.run.sources)
     visited = examples <= VISITED and size <= FEW
-    if visited:
-        sources = _visited(run, sources, examples)
+    sources = _visited(run, sources, examples) if visited else [_guessed(one) for one in sources]
     return Leftovers(
         sources=tuple(sources),
+        stores=tuple(store_uses(run)),
         seq_len=run.seq_len,
         examples=examples,
         dropped=dropped,
@@ -181,6 +227,7 @@ def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLef
     made = SourceLeftovers(
         name=name,
         kind=kind_of(run.sources[name].config.layout),
+        layout=run.sources[name].config.layout,
         documents=line.documents,
         tokens=line.tokens,
         unselected_documents=max(0, manifest.documents - line.documents),
@@ -193,8 +240,9 @@ def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLef
         blank=0 if source.blanks is None else len(source.blanks.document),
     )
     if isinstance(layout, Spliced):
-        epochs = max(1, 0 if totals is None else totals.epochs)
-        return _of_splices(made, run, layout, epochs)
+        epochs = 0 if totals is None else totals.epochs
+        made = _of_splices(made, run, layout, max(1, epochs))
+        return made if epochs else replace(made, never_rows=max(0, source.rows - shown))
     gone = max(0, source.rows - shown)
     lost_documents = _lost_documents(layout)
     return replace(
@@ -244,7 +292,7 @@ def _of_splices(
     made: SourceLeftovers, run: Dataset, layout: Spliced, epochs: int
 ) -> SourceLeftovers:
     """What no splice shows, of all documents or of a sample."""
-    alone = run if run.rule is None else Dataset({"main": run.sources[made.name]})
+    alone = _whole(run) if run.rule is None else Dataset({"main": run.sources[made.name]})
     each = int(layout.phases.rows.max())
     part, notes = layout.parts[0], []
     lengths = part.length - layout.lead * (part.length > 0)
@@ -283,6 +331,12 @@ def _of_splices(
     )
 
 
+def _whole(run: Dataset) -> Dataset:
+    """A run of one source without its early end: what an epoch of it shows."""
+    (source,) = run.sources.values()
+    return run if source.config.take is None or run.edits else run._with(take=None)
+
+
 def _uncounted(made: SourceLeftovers, why: str) -> SourceLeftovers:
     told = f"{made.name}: tokens in no splice are not counted: {why}."
     return replace(made, counted=False, notes=(f"{told} tokenloom.inspect.coverage does it.",))
@@ -300,6 +354,13 @@ def _inserted(source: SourceRun) -> float:
     return int(((spans.flags & BOS) > 0).sum()) / len(wanted)
 
 
+def _guessed(made: SourceLeftovers) -> SourceLeftovers:
+    """A spliced source that the run leaves within its first epoch: nobody knows what it shows."""
+    if made.kind != "splice" or not made.never_rows or not made.counted:
+        return made
+    return _uncounted(made, "the run ends in its first epoch, and rows were not visited")
+
+
 # -- row by row ----------------------------------------------------------------------------
 
 
@@ -314,6 +375,8 @@ def _visited(run: Dataset, sources: list[SourceLeftovers], examples: int) -> lis
     for number, made in enumerate(sources):
         layout = run.run.sources[number].layout
         made = replace(made, never_documents=_unshown(layout, spans, names[number]))
+        if run.run.sources[number].blanks is None:
+            made = replace(made, held=_held(spans, names[number]))
         if layout.is_constant:
             gone = np.setdiff1d(np.arange(made.rows), row[picked == number])
             tokens = int(layout.costs(0, gone).sum()) if len(gone) else 0
@@ -331,3 +394,18 @@ def _unshown(layout: Layout, spans: Spans | None, name: str) -> int:
     own = spans.source[spans.row] == spans.sources.index(name)
     inside = (spans.at < layout.seq_len) & (spans.length > 0)
     return len(np.setdiff1d(wanted, spans.document[own & inside]))
+
+
+def _held(spans: Spans | None, name: str) -> int:
+    """Tokens that the spans of a source hold, each counted once."""
+    if spans is None or name not in spans.sources:
+        return 0
+    own = spans.source[spans.row] == spans.sources.index(name)
+    start, length = spans.start[own], spans.length[own]
+    _, document = np.unique(spans.document[own], return_inverse=True)
+    # documents one after the other, with room between them
+    first = document * (int((start + length).max(initial=0)) + 1) + start
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], (first + length)[order]
+    before = np.append(0, np.maximum.accumulate(last)[:-1]) if len(last) else last
+    return int(np.maximum(0, last - np.maximum(first, before)).sum())

@@ -6,31 +6,42 @@ token is stands in its title. Every view also has words, for a terminal.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.arguments import integer
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.views.html import strips_drawn
+from tokenloom.batch.views.html import SHOWN
 from tokenloom.errors import plural
 from tokenloom.layout.spans import BOS
 from tokenloom.page.charts import SERIES
 from tokenloom.page.figure import figure_html
-from tokenloom.page.inline import View
-from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.inline import View, inline
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.strips import Strip, StripSegment, strip_legend, strips_html
+from tokenloom.page.token_cells import (
+    LETTER_BYTES,
+    cell_classes,
+    directed,
+    dotted_item,
+    whole_letters,
+)
 from tokenloom.report.assembled import run_report
+from tokenloom.report.picked_rows import targets_of
 from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.targets.store_report import store_report
 from tokenloom.report.told import answers_html, cautions_html
 
-__all__ = ["view_batch", "view_run", "view_store"]
+__all__ = ["show_batch", "view_batch", "view_run", "view_store"]
 
 MOST_CELLS = 512  # of a row that are shown one by one
 
@@ -91,6 +102,44 @@ def view_batch(batch: Batch, rows: int = 8) -> View:
     return _view_rows(batch, integer("rows", rows, 1), repr(batch))
 
 
+def show_batch(batch: Batch) -> str:
+    """What a notebook shows of a batch that nobody asked to view: strips, without its tokens.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     "document 1 of the row: cells 0 to 3" in show_batch(store.windows(4)[:2])
+    True
+    """
+    more = len(batch) - SHOWN
+    rest = tag("p", f"and {more:,} more rows", class_="more") if more > 0 else EMPTY
+    segments = enumerate(batch.segment_ids[:SHOWN])
+    drawn = strips_html([strip_of(number, row) for number, row in segments])
+    return inline(tag("pre", repr(batch), class_="tree"), drawn, rest)
+
+
+def strip_of(
+    number: int, row: NDArray[Any], trained: NDArray[np.bool_] | None = None, about: str = ""
+) -> Strip:
+    """A row of a batch as a strip, from the segment of every cell.
+
+    >>> strip = strip_of(0, np.array([1, 1, 2, 0, 0]))
+    >>> strip.name, [(one.first, one.cells, one.series) for one in strip.segments]
+    ('row 0', [(0, 2, 0), (2, 1, 1)])
+    """
+    edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
+    found = []
+    for first, last in itertools.pairwise(edges):
+        segment = int(row[first]) if last > first else 0
+        words = f"document {segment} of the row: cells {first:,} to {last - 1:,}"
+        if segment:
+            colour = (segment - 1) % SERIES
+            found.append(StripSegment(first=first, cells=last - first, words=words, series=colour))
+    return Strip(
+        name=f"row {number}", cells=len(row), segments=tuple(found), trained=trained, about=about
+    )
+
+
 def _view_report(report: Report, names: frozenset[str] | None = None) -> View:
     """The head of a report, and some of its figures."""
     shown = [one for one in report.figures if names is None or one.name in names]
@@ -121,14 +170,25 @@ def _view_report(report: Report, names: frozenset[str] | None = None) -> View:
 def _view_rows(batch: Batch, rows: int, head: str) -> View:
     """Rows as strips, and below each other token by token."""
     count = min(rows, len(batch))
-    strings, segments = batch.token_strings(count), batch.segment_ids[:count]
+    strings, targets = batch.token_strings(count), targets_of(batch.trained()[:count])
+    strips = [
+        strip_of(
+            number,
+            batch.segment_ids[number],
+            targets[number],
+            f"index {batch.index[number]}, {batch.source[number]}",
+        )
+        for number in range(count)
+    ]
     more = len(batch) - count
     rest = tag("p", f"and {more:,} more rows", class_="more") if more else None
     content = joined(
         [
             tag("p", tag("b", head)),
-            strips_drawn(segments),
-            *(_row(batch, number, strings[number]) for number in range(count)),
+            strip_legend(cut=False),
+            strips_html(strips),
+            tag("ul", dotted_item(), class_="legend"),
+            *(_row(batch, number, strings[number], targets[number]) for number in range(count)),
             rest,
         ]
     )
@@ -145,33 +205,53 @@ def _line(strings: Sequence[str]) -> str:
     return f"{shown} … {more:,} more" if more > 0 else shown
 
 
-def _row(batch: Batch, number: int, strings: Sequence[str]) -> Markup:
+def _row(batch: Batch, number: int, strings: Sequence[str], targets: NDArray[np.bool_]) -> Markup:
     """The cells of one row; those whose token is no target are dotted below."""
-    about = f"row {number} · index {batch.index[number]} · {batch.source[number]}"
+    source = tag("bdi", batch.source[number])
+    about = joined([f"row {number} · index {batch.index[number]} · ", source])
     more = len(strings) - MOST_CELLS
-    cells = tag("div", *_cells(batch, number, strings), class_="cells")
+    cells = tag("div", *_cells(batch, number, strings, targets), class_="cells")
     rest = tag("p", f"and {more:,} more cells", class_="more") if more > 0 else None
     return joined([tag("p", about, class_="soft"), cells, rest])
 
 
-def _cells(batch: Batch, number: int, strings: Sequence[str]) -> Iterator[Markup]:
-    segments = batch.segment_ids[number]
-    positions = batch.position_ids[number]
-    document, offset = _places(batch, number)
-    trained = batch.trained()[number]
-    for cell in range(min(len(strings), MOST_CELLS)):
-        segment = int(segments[cell])
-        target = cell > 0 and bool(trained[cell - 1])
-        words = [f"cell {cell}, id {batch.tokens[number, cell]}"]
-        if document[cell] >= 0:
-            words.append(f"document {document[cell]}, token {offset[cell]}")
-        words.append(f"segment {segment}, position {positions[cell]}" if segment else "filler")
-        words.append("trained" if target else "no target")
-        class_ = f"cell t{(segment - 1) % SERIES + 1 if segment else 0}"
-        class_ += "" if target else " untrained"
-        class_ += " first" if segment and (not cell or segments[cell - 1] != segment) else ""
-        shown = strings[cell] if segment else FILLER
-        yield tag("span", shown, class_=class_, title=", ".join(words))
+def _cells(
+    batch: Batch, number: int, strings: Sequence[str], targets: NDArray[np.bool_]
+) -> Iterator[Markup]:
+    """The cells of each document of a row together, in its direction."""
+    segments = batch.segment_ids[number][:MOST_CELLS]
+    letters = whole_letters(strings[: MOST_CELLS + LETTER_BYTES - 1])
+    edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]
+    documents, offsets = _places(batch, number)
+    for first, last in itertools.pairwise(edges):
+        places = range(first, last)
+        yield directed(
+            _cell(
+                letters[cell],
+                int(segments[cell]),
+                bool(targets[cell]),
+                cell == first,
+                _title(batch, number, cell, (int(documents[cell]), int(offsets[cell]))),
+            )
+            for cell in places
+        )
+
+
+def _cell(text: str, segment: int, target: bool, first: bool, title: str) -> Markup:
+    tint = (segment - 1) % SERIES + 1 if segment else 0
+    classes = cell_classes(tint, target=target, first=first and segment > 0)
+    words = f"{title}, {'target' if target else 'no target'}"
+    return tag("span", text if segment else FILLER, class_=f"cell {classes}", title=words)
+
+
+def _title(batch: Batch, number: int, cell: int, place: tuple[int, int]) -> str:
+    """Where the token of a cell comes from."""
+    segment, position = (array[number, cell] for array in (batch.segment_ids, batch.position_ids))
+    words = [f"cell {cell}, id {batch.tokens[number, cell]}"]
+    if place[0] >= 0:
+        words.append(f"document {place[0]}, token {place[1]}")
+    words.append(f"segment {segment}, position {position}" if segment else "filler")
+    return ", ".join(words)
 
 
 def _places(batch: Batch, number: int) -> tuple[Any, Any]:

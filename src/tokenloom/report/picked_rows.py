@@ -20,7 +20,7 @@ from tokenloom.batch.attention import stretches
 from tokenloom.batch.batch import Batch
 from tokenloom.loader.steps import Steps
 
-__all__ = ["PickedRow", "PickedSpan", "picked_rows", "segments_of"]
+__all__ = ["PickedRow", "PickedSpan", "picked_rows", "segments_of", "targets_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ def picked_rows(run: Dataset, steps: Steps, examples: int, count: int) -> list[P
     if not wanted:
         return []
     batch = run.batch([index for _, index in wanted])
-    trained, segments = _targets(batch.trained()), batch.segment_ids
+    trained, segments = targets_of(batch.trained()), batch.segment_ids
     spans = list(_spans(run, batch))
     return [
         PickedRow(
@@ -134,7 +134,7 @@ def _indices(width: int, steps: Steps, examples: int, count: int) -> list[tuple[
     return [(step, index) for index, step in sorted(found.items())]
 
 
-def _targets(mask: Bool) -> Bool:
+def targets_of(mask: Bool) -> Bool:
     """Whether the token of each cell is a target: a mask tells it at the cell before [B, S]."""
     out = np.zeros_like(mask)
     out[:, 1:] = mask[:, :-1]

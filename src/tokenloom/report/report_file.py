@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,8 @@ from tokenloom.version import __version__
 __all__ = ["Report"]
 
 TITLE = "tokenloom report"
+
+DRAWN = re.compile(r'(?:class="(wide|narrow)">)?<svg width="([\d%]+)" height="([\d.]+)"')
 
 MOST_BYTES = 64 << 20  # of a file that may be an earlier report
 
@@ -161,11 +164,10 @@ def _plain(value: Any) -> Any:
 
 
 def _body(report: Report) -> Markup:
-    links = [("answers", "Answers")] if report.answers else []
-    links += [("tree", f"The {report.about} in words")] if report.tree else []
-    links += [(one.name, one.title) for one in report.figures]
-    items = (tag("li", tag("a", words, href=f"#{name}")) for name, words in links)
-    contents = tag("nav", tag("ul", *items), class_="contents", aria_label="Contents")
+    known = {one.name for one in report.figures}
+    # a figure that does not apply is not there, so nothing leads to it
+    cautions = [one if one.figure in known else replace(one, figure="") for one in report.cautions]
+    answers = [one if one.figure in known else replace(one, figure="") for one in report.answers]
     return tag(
         "div",
         tag("a", "Skip to the answers", href="#answers", class_="skip"),
@@ -175,26 +177,59 @@ def _body(report: Report) -> Markup:
             tag("h1", report.title),
             tag("p", report.lead, class_="lead"),
         ),
-        tag("div", contents, tag("main", *_sections(report)), class_="layout"),
+        tag(
+            "main",
+            cautions_html(cautions),
+            answers_html(answers),
+            tag("div", _contents(report), _figures(report), class_="layout"),
+        ),
         _foot(report),
-        class_="page",
+        class_="page report",
     )
 
 
-def _sections(report: Report) -> list[Markup]:
-    title = f"The {report.about} in words"
+def _contents(report: Report) -> Markup:
+    """Links to the figures; beside them on a desk, above them on a phone."""
+    links = [(one.name, one.title) for one in report.figures]
+    links += [("tree", _tree_title(report))] if report.tree else []
+    items = (tag("li", tag("a", words, href=f"#{name}")) for name, words in links)
+    return tag("nav", tag("ul", *items), class_="contents", aria_label="Contents")
+
+
+def _figures(report: Report) -> Markup:
+    """The figures in two columns of about the same height; a narrow page has one."""
+    parts = [figure_html(one) for one in report.figures]
+    parts += [_words(report)] if report.tree else []
+    heights = [_height(one) for one in parts]
+    ends = [abs(2 * sum(heights[:cut]) - sum(heights)) for cut in range(len(parts) + 1)]
+    cut = ends.index(min(ends)) if len(parts) > 1 else len(parts)
+    columns = (tag("div", *some) for some in (parts[:cut], parts[cut:]) if some)
+    return tag("div", *columns, class_="figures")
+
+
+def _height(part: Markup) -> float:
+    """About how high a figure is, in pixels: its drawings, and its words."""
+    height = 190.0
+    for where, width, high in DRAWN.findall(part):
+        if width == "100%":  # a strip, with its name above it
+            height += float(high) + 24
+        elif where == "wide":
+            height += float(high) + 10
+        elif where != "narrow":  # one of two side by side
+            height += float(high) / 2 + 20
+    return height
+
+
+def _tree_title(report: Report) -> str:
+    return f"The {report.about} in words"
+
+
+def _words(report: Report) -> Markup:
+    """The tree, folded: a mix of many sources is long, and the answers have what is asked most."""
+    title = _tree_title(report)
     tree = tag("pre", report.tree, class_="tree", tabindex=0, role="region", aria_label=title)
-    words = tag("section", tag("h2", title), tree, class_="figure", id="tree")
-    known = {one.name for one in report.figures}
-    # a figure that does not apply is not there, so nothing leads to it
-    cautions = [one if one.figure in known else replace(one, figure="") for one in report.cautions]
-    answers = [one if one.figure in known else replace(one, figure="") for one in report.answers]
-    return [
-        cautions_html(cautions),
-        answers_html(answers),
-        *([words] if report.tree else []),
-        *(figure_html(one) for one in report.figures),
-    ]
+    folded = tag("details", tag("summary", tag("h2", title)), tree)
+    return tag("section", folded, class_="figure", id="tree")
 
 
 def _foot(report: Report) -> Markup:

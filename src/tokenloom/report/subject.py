@@ -16,7 +16,7 @@ import numpy as np
 from tokenloom.api.dataset import Dataset
 from tokenloom.errors import NotKept
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.answer import RankTotals, Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
 from tokenloom.layout.pack.rows import Packed
@@ -25,14 +25,15 @@ from tokenloom.mixture.run import MixedRun
 from tokenloom.order.costs import ROW_SECONDS
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.page.figure import MOST_ROWS as MOST_ROWS_SHOWN
-from tokenloom.page.numbers import seconds
+from tokenloom.page.numbers import plural, seconds
 from tokenloom.quality.order_sample import OrderLook, look_at_order
 from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
+from tokenloom.report.copied_code import loaded_run, table_again
 from tokenloom.report.leftovers import Leftovers, leftovers_of
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
 
-__all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
+__all__ = ["BATCH_SIZE", "Asked", "RunSubject", "capital"]
 
 POINTS = 60  # of the run at which shares are told
 
@@ -101,6 +102,12 @@ class RunSubject:
             return given
         return BATCH_SIZE if self.run.run.n is None else max(1, min(BATCH_SIZE, self.run.run.n))
 
+    @property
+    def sizes(self) -> int | list[tuple[int, int]]:
+        """The batch size as Python writes it."""
+        given = self.batch_size
+        return given if isinstance(given, int) else [(a, b) for a, b in given]
+
     @lazy
     def steps(self) -> Steps:
         """Which examples each step has."""
@@ -136,6 +143,7 @@ class RunSubject:
         if not self.step_count:
             return None
         asked = self.asked
+        asked.tell(f"simulating {plural(self.step_count, 'step')}")
         with at_most():
             exact, planned = self._examples_read()
         with at_most(MOST_ROWS + 2 * PLANNED * planned):
@@ -151,6 +159,28 @@ class RunSubject:
                 points=1,  # `consumption` has the others
                 exact_examples=exact,
             )
+
+    @lazy
+    def first_step(self) -> tuple[RankTotals, ...]:
+        """What each rank reads for the first step alone, which nothing was fetched ahead for.
+
+        Ranks that go on read ahead for later steps, so theirs are other numbers. Only where this
+        step is all that was simulated, as of a huge packed run, it need not be simulated again.
+        """
+        found = self.simulation
+        if found is None or found.exact_steps == 1:
+            return () if found is None else found.exact_ranks
+        with at_most(MOST_ROWS + 2 * PLANNED * _planned(self.run.run, self.steps.size(0))):
+            alone = simulate_run(
+                self.run,
+                1,
+                batch_size=self.batch_size,
+                ranks=self.asked.ranks,
+                cache_bytes=self.asked.cache_bytes,
+                points=1,
+                exact_examples=self.steps.size(0),
+            )
+        return alone.exact_ranks
 
     @lazy
     def largest(self) -> tuple[SourceRun, ...]:
@@ -169,7 +199,13 @@ class RunSubject:
     @lazy
     def consumption(self) -> Consumption:
         """What every source has given at some points of the run."""
-        return consumption_of(self.run.run, self.trained, POINTS)
+        count = self.step_count
+        return consumption_of(self.run.run, self.steps, count, self.trained, POINTS)
+
+    def is_whole(self, examples: int) -> bool:
+        """Whether a step starts there, or the report's look ends."""
+        at = min(self.steps.begin(self.step_at(examples)), self.trained)
+        return examples == at
 
     @lazy
     def by_tokens(self) -> tuple[int, ...]:
@@ -180,7 +216,7 @@ class RunSubject:
     @lazy
     def ends(self) -> tuple[End, ...]:
         """When each of them has shown everything once, and when it runs out."""
-        return tuple(ends_of(self.run.run, self.by_tokens))
+        return tuple(ends_of(self.run.run, self.examples, self.by_tokens))
 
     @property
     def removed(self) -> frozenset[int]:
@@ -226,8 +262,13 @@ class RunSubject:
 
     @lazy
     def rows(self) -> list[PickedRow]:
-        """A few rows of the run, read and rendered."""
-        return picked_rows(self.run, self.steps, self.examples, self.step_count)
+        """A few rows of the run, read and rendered; of its start alone, where sums are missing."""
+        try:
+            with at_most():
+                return picked_rows(self.run, self.steps, self.examples, self.step_count)
+        except NotKept:
+            first = min(self.steps.size(0), self.examples)
+            return picked_rows(self.run, self.steps, first, 1)
 
     @lazy
     def leftovers(self) -> Leftovers:
@@ -239,8 +280,35 @@ class RunSubject:
     def python(self, code: str) -> str:
         """Lines of Python that make a number of this report again."""
         path = self.run.file.path if self.run.file is not None else ""
-        opened = f'run = tl.load("{path}")' if path else "# run: as you made it"
-        return f"import tokenloom as tl\n\n{opened}\n{code}"
+        return loaded_run(path, code, overrides=self.asked.command)
+
+    def simulated(self) -> str:
+        """The line of Python that prints the simulation."""
+        return f"print(run.simulate({self.step_count}, {self._given()}))"
+
+    def table_code(self, figure: str) -> str:
+        """Lines of Python that print the tables of a figure, made once more."""
+        path = self.run.file.path if self.run.file is not None else ""
+        code = table_again(figure, f"report_on(run, {self._given()})")
+        return loaded_run(path, code, overrides=self.asked.command, reported=True)
+
+    def _given(self) -> str:
+        """What was asked, as arguments."""
+        found, asked = [f"batch_size={self.sizes!r}"], self.asked
+        for name in ("ranks", "latency", "bandwidth", "step_seconds", "cache_bytes"):
+            value = getattr(asked, name)
+            if value is not None and (name, value) != ("ranks", 1):
+                found.append(f"{name}={value!r}")
+        return ", ".join(found)
+
+
+def capital(text: str) -> str:
+    """A sentence that starts with a capital, whatever it starts with.
+
+    >>> capital("below 0.01 % are lost"), capital("3 rows")
+    ('Below 0.01 % are lost', '3 rows')
+    """
+    return text[:1].upper() + text[1:]
 
 
 def _planned(run: Run, examples: int) -> int:

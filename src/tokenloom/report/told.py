@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
+from tokenloom.report.headlines import headline_of
 
 __all__ = ["Answer", "Caution", "answers_html", "cautions_html"]
 
@@ -46,6 +47,8 @@ class Caution:
         words: what is wrong, with its numbers.
         remedy: what to do.
         figure: name of the figure that shows it; empty if none does.
+        gravity: 3: something else is trained than was meant, or nothing; 2: it changes what is
+            learned; 1: it costs time or memory. The gravest come first.
 
     >>> Caution(words="The run has no step.", remedy="Use a smaller batch size.").remedy
     'Use a smaller batch size.'
@@ -54,6 +57,7 @@ class Caution:
     words: str
     remedy: str
     figure: str = ""
+    gravity: int = 2
 
 
 def cautions_html(cautions: Sequence[Caution]) -> Markup:
@@ -70,11 +74,12 @@ def cautions_html(cautions: Sequence[Caution]) -> Markup:
 
 
 def answers_html(answers: Sequence[Answer]) -> Markup:
-    """The second section: a card for each question."""
+    """The second section: for each question its number, and the answer in a sentence."""
     cards = (
         tag(
             "li",
             tag("h3", one.question),
+            _headline(one),
             tag("p", one.sentence),
             _link(one.figure, "See the figure"),
         )
@@ -83,6 +88,14 @@ def answers_html(answers: Sequence[Answer]) -> Markup:
     title = tag("h2", "Answers", class_="unseen", id="answers-title")
     about = {"id": "answers", "aria_labelledby": "answers-title"}
     return tag("section", title, tag("ul", *cards, class_="answers"), **about)
+
+
+def _headline(one: Answer) -> Markup | None:
+    found = headline_of(one.name, one.numbers)
+    if found is None:
+        return None
+    number = found[0].replace("below ", "< ").replace("above ", "> ")
+    return tag("p", tag("b", number), " ", found[1], class_="headline")
 
 
 def _link(figure: str, words: str) -> Markup | None:

@@ -111,10 +111,13 @@ def run_mapping(run: Dataset, *, folder: str | None = None) -> dict[str, Any]:
         found["mix"] = _mix(rule, run._shuffle)
     if take is not None:
         found["take"] = take
-    if run.edits and rule is not None and rule.rule == "levanter":  # its edits are stages
-        found["mix"]["stages"] = {one.at: _plain(unbind(one.weights)) for one in run.edits}
-    elif run.edits:
-        found["edits"] = [_edit(one, folder) for one in run.edits]
+    # all that Levanter's rule knows are stages
+    count = len(run.edits) if rule is not None and rule.rule == "levanter" else run._stages
+    stages, edits = run.edits[:count], run.edits[count:]
+    if stages:
+        found["mix"]["stages"] = {one.at: _plain(unbind(one.weights)) for one in stages}
+    if edits:
+        found["edits"] = [_edit(one, folder) for one in edits]
     file = run.file
     if file is not None and file.loader:
         found["loader"] = _plain(file.loader)

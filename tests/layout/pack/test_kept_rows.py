@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import threading
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -317,6 +318,20 @@ def test_a_table_takes_groups_until_it_is_full_and_gives_them_back():
                 wanted += [one + base * (name == "document") for one in values]
         assert getattr(found, name).tolist() == wanted, name
         assert getattr(found, name).dtype == (np.uint8 if name == "flags" else np.int64)
+
+
+def test_a_table_for_few_groups_takes_memory_for_them_and_not_for_all():
+    """Memory of an allocator may have been used before, and is then cleared, all of it."""
+    kinds, capacity, taken = Kinds(16, 3, 30), 1 << 20, {}
+    rows = np.array([0, 1 << 20])
+    for few in (True, False):
+        tracemalloc.start()
+        table = PieceTable(kinds, rows, capacity, few=few)
+        taken[few] = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        del table
+    assert taken[False] > capacity * kinds.piece_bytes, "the control"
+    assert taken[True] < taken[False] / 100
 
 
 class Planned:

@@ -1,5 +1,7 @@
 """Packers: each equals the obvious scan over all bins, both ways, and loses nothing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -52,6 +54,26 @@ def test_both_ways_agree_on_many_items(monkeypatch, strategy):
         assert all(one == found[0] for one in found)
         assert sorted(i for items in found[0] for i in items) == list(range(size))
         assert max(lengths[items].sum() for items in found[0]) <= capacity
+
+
+@pytest.mark.skipif(COMPILED is None, reason="nothing is compiled")
+@pytest.mark.parametrize("strategy", ["best_fit", "best_fit_decreasing"])
+def test_items_that_fit_one_bin_together_are_put_there_without_a_search(monkeypatch, strategy):
+    """A search takes memory for every room that a bin may have, and frames have 10^6 cells."""
+    searched = []
+
+    def best_fit(lengths, *others):
+        searched.append(len(lengths))
+        return COMPILED.best_fit(lengths, *others)
+
+    monkeypatch.setattr(native, "compiled", SimpleNamespace(best_fit=best_fit))
+    lengths = [3, 1, 4, 1, 5, 9, 2, 6]
+    for capacity, most, searches in ((31, None, 0), (31, 8, 0), (30, None, 1), (31, 7, 1)):
+        searched.clear()
+        made = pack(np.array(lengths), capacity, strategy, most)
+        assert bins_of(made) == slow_bins(lengths, capacity, strategy, most)
+        assert len(searched) == searches
+        assert (len(made) == 1) == (searches == 0)
 
 
 @pytest.mark.parametrize("capacity", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 20])

@@ -7,6 +7,7 @@ the annex is imported when somebody asks: here and nowhere else (`tests/house/ru
 ========================================  =======
 run.audit(), run.simulate()               inspect
 run.view(), batch.view(), store.view()    report
+a batch at the end of a notebook's cell   report
 ========================================  =======
 """
 

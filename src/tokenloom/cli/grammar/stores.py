@@ -107,6 +107,15 @@ def _add_token_options(group: Any) -> None:
     )
 
 
+class _Part(argparse.Action):
+    """Keeps the part, and has it done by a module that imports little."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        namespace.part, namespace.work = values, "part:part"
+
+
 def _add_run_options(group: Any) -> None:
     group.add_argument(
         "--workers", type=whole, help="processes (default: as many as pay, at most one per core)"
@@ -117,6 +126,7 @@ def _add_run_options(group: Any) -> None:
     add_executor(group)
     group.add_argument(
         "--part",
+        action=_Part,
         metavar="K/N",
         help="do only part K of N, from 1; parts may run at once, anywhere, in any order",
     )

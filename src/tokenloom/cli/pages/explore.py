@@ -62,4 +62,4 @@ def _lines(session: Session, server: Server) -> Iterator[str]:
         f"from another machine: ssh -L {server.port}:127.0.0.1:{server.port} THIS_MACHINE, then "
         "open the same address there"
     )
-    yield "nothing is written; Ctrl-C ends it"
+    yield "nothing is written outside the cache directory; Ctrl-C ends it"

@@ -1,8 +1,9 @@
 """Where in which document a model remembers: a picture with a row for each document.
 
 One idea: P(z) over the tokens of a document is a line of colours, and documents below each other
-show at a glance what is remembered: whole documents, their starts, or single places. The file is
-SVG without anything from elsewhere.
+show at a glance what is remembered: whole documents, their starts, or single places. `pz_map` is
+the drawing, which a report has, too; `heat_map` puts it into a file that needs nothing from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -16,21 +17,19 @@ from numpy.typing import NDArray
 from tokenloom.arguments import integer
 from tokenloom.errors import plural
 from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.inspect.svg import GREY, box, drawing, filled, text, ticks
+from tokenloom.page.charts import heat
+from tokenloom.page.markup import Markup
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 
-__all__ = ["heat_map", "pieces_of"]
+__all__ = ["heat_map", "most_remembered", "power", "pz_colours", "pz_map"]
 
 Float64 = NDArray[np.float64]
 
-LEFT, TOP, WIDE, HIGH = 150, 84, 600, 14  # pixels; HIGH is of a document
+LOWEST = 16  # of P(z) of 10^-LOWEST and less nobody tells differences
 
-# from P(z) = 10^-LOWEST and less to 1, in nine steps
-COLOURS = (
-    *("#fff7ec", "#fee8c8", "#fdd49e", "#fdbb84", "#fc8d59"),
-    *("#ef6548", "#d7301f", "#b30000", "#7f0000"),
-)
-LOWEST = 16
-NO_WINDOW = "#ececec"
+FEW = 0.05  # of the pieces of a map: the share that may have less than the first colour
+
+RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def heat_map(
@@ -64,36 +63,100 @@ def heat_map(
     """
     integer("columns", columns, 1)
     integer("most", most, 1)
-    chosen = _chosen(found, most) if documents is None else list(documents)
-    longest = max((found.lengths[one] for one in chosen), default=1)
-    piece = -(-longest // columns)
-    width = WIDE / -(-longest // piece)
-    parts = []
-    for row, document in enumerate(chosen):
-        y = TOP + row * HIGH
-        label = (names or {}).get(document, f"document {document}")
-        parts.append(text(LEFT - 8, y + HIGH - 3, label[:22], anchor="end"))
-        parts += _line(pieces_of(found.heat(document, over=over), piece), y, width)
-    bottom = TOP + len(chosen) * HIGH
-    for token in ticks(0, longest, 8):
-        x = LEFT + WIDE * token / (longest or 1)
-        parts.append(text(x, bottom + 18, f"{token:,}", anchor="middle", color=GREY))
-    parts.append(text(LEFT + WIDE, bottom + 36, "token of the document", anchor="end", color=GREY))
-    parts += _legend(bottom + 50)
-    return drawing(
-        title="P(z) over the tokens of documents",
-        caption=_caption(found, len(chosen), piece, over),
-        size=(LEFT + WIDE + 40, bottom + 96),
-        left=LEFT,
-        parts=parts,
+    chosen = most_remembered(found, most) if documents is None else list(documents)
+    drawn = pz_map(found, chosen, DRAWN, columns=columns, names=names, over=over, sharp=True)
+    return standalone(
+        "P(z) over the tokens of documents",
+        _caption(found, chosen, columns, over),
+        [Panel(drawn, ramp=pz_colours(found, chosen, columns=columns, over=over))],
     )
 
 
-def _chosen(found: Extraction, most: int) -> list[int]:
+def pz_map(
+    found: Extraction,
+    chosen: Sequence[int],
+    width: int,
+    *,
+    columns: int,
+    names: Mapping[int, str] | None = None,
+    over: str = "suffix",
+    sharp: bool = False,
+) -> Markup:
+    """The drawing: a line of colours for each document.
+
+    Args:
+        found: what `tokenloom.evaluate.pz` gave.
+        chosen: documents, from top to bottom.
+        width: pixels of the drawing.
+        columns: as for `heat_map`.
+        names: as for `heat_map`.
+        over: as for `heat_map`.
+        sharp: for a file.
+    """
+    piece = _piece(found, chosen, columns)
+    longest = max((found.lengths[one] for one in chosen), default=1)
+    grid = np.zeros((max(1, len(chosen)), max(1, -(-longest // piece))))
+    every = _powers(found, chosen, columns, over)
+    lowest = _lowest(every)
+    for row, powers in enumerate(every):
+        levels = np.clip(lowest + powers, 0.05, lowest)  # what is there is never nothing
+        grid[row, : len(powers)] = np.where(np.isnan(powers), 0.0, levels)
+    return heat(
+        grid,
+        width,
+        f"largest P(z) over the tokens of {plural(len(chosen), 'document')}",
+        x=(0, grid.shape[1] * piece),
+        below="token of the document",
+        rows=[(names or {}).get(one, f"document {one}") for one in chosen],
+        top=lowest,
+        sharp=sharp,
+    )
+
+
+def pz_colours(
+    found: Extraction, chosen: Sequence[int], *, columns: int, over: str = "suffix"
+) -> tuple[str, str]:
+    """What the first and the last colour of a map stand for; as for `pz_map`."""
+    lowest = _lowest(_powers(found, chosen, columns, over))
+    return f"P(z): {power(-lowest)} and less", "1; empty: no window"
+
+
+def _powers(found: Extraction, chosen: Sequence[int], columns: int, over: str) -> list[Float64]:
+    """The powers of ten of each piece of each document; NaN where there is no window."""
+    piece = _piece(found, chosen, columns)
+    return [pieces_of(found.heat(one, over=over), piece) / math.log(10) for one in chosen]
+
+
+def _lowest(every: Sequence[Float64]) -> int:
+    """The power of ten of the first colour: almost all pieces have more, so they differ.
+
+    >>> _lowest([np.array([-3.2, np.nan, -0.1])]), _lowest([]), _lowest([np.array([-99.0])])
+    (4, 1, 16)
+    """
+    known = np.concatenate([one[~np.isnan(one)] for one in every] or [np.zeros(0)])
+    if not len(known):
+        return 1
+    least = float(np.quantile(np.maximum(known, -LOWEST), FEW, method="lower"))
+    return min(LOWEST, max(1, math.ceil(-least)))
+
+
+def most_remembered(found: Extraction, most: int) -> list[int]:
     """The documents with the largest P(z), in order of their numbers."""
-    figures = {n: one for n, one in found.by_document().items() if one["windows"]}
-    best = sorted(figures, key=lambda n: (-figures[n]["max_pz"], -figures[n]["mean_pz"], n))
-    return sorted(best[:most])
+    order = np.argsort(found.windows.document, kind="stable")
+    numbers, first = np.unique(found.windows.document[order], return_index=True)
+    if not len(numbers):
+        return []
+    values = np.exp(found.windows.log_pz[order])
+    largest = np.maximum.reduceat(values, first)
+    means = np.add.reduceat(values, first) / np.diff(np.append(first, len(values)))
+    best = np.lexsort((numbers, -means, -largest))[:most]
+    chosen: list[int] = sorted(numbers[best].tolist())
+    return chosen
+
+
+def _piece(found: Extraction, chosen: Sequence[int], columns: int) -> int:
+    """Tokens that have one colour."""
+    return max(1, -(-max((found.lengths[one] for one in chosen), default=1) // columns))
 
 
 def pieces_of(heat: Float64, piece: int) -> Float64:
@@ -106,52 +169,24 @@ def pieces_of(heat: Float64, piece: int) -> Float64:
     return np.asarray(np.fmax.reduce(filled_up, axis=1, initial=np.nan))
 
 
-def _line(values: Float64, y: float, width: float) -> list[str]:
-    """The pieces of a document, those of one colour together."""
-    paths: dict[str, list[str]] = {}
-    for place, value in enumerate(values.tolist()):
-        paths.setdefault(_colour(value), []).append(
-            box(round(LEFT + place * width, 2), y, round(width, 2), HIGH - 2)
-        )
-    return [filled("".join(every), colour) for colour, every in paths.items()]
+def power(exponent: float) -> str:
+    """A power of ten.
 
-
-def _colour(log_pz: float) -> str:
-    """The colour of a natural logarithm of P(z).
-
-    >>> _colour(0.0), _colour(-math.inf), _colour(math.nan), _colour(math.log(1e-3))
-    ('#7f0000', '#fff7ec', '#ececec', '#d7301f')
+    >>> power(0), power(-12)
+    ('1', '10⁻¹²')
     """
-    if math.isnan(log_pz):
-        return NO_WINDOW
-    power = max(log_pz / math.log(10), -float(LOWEST))
-    step = LOWEST / (len(COLOURS) - 1)
-    return COLOURS[min(len(COLOURS) - 1, max(0, round(len(COLOURS) - 1 + power / step)))]
+    return f"10{f'{exponent:g}'.translate(RAISED)}" if exponent else "1"
 
 
-def _legend(y: float) -> list[str]:
-    parts, step = [], LOWEST / (len(COLOURS) - 1)
-    for number, colour in enumerate(COLOURS):
-        x = LEFT + 52 * number
-        parts.append(filled(box(x, y, 48, 12), colour))
-        power = step * (number - len(COLOURS) + 1)
-        said = "P(z) 1" if not power else f"10^{power:g}"
-        parts.append(text(x + 24, y + 27, said, anchor="middle", color=GREY))
-    x = LEFT + 52 * len(COLOURS) + 12
-    parts.append(filled(box(x, y, 48, 12), NO_WINDOW))
-    parts.append(text(x + 24, y + 27, "no window", anchor="middle", color=GREY))
-    return parts
-
-
-def _caption(found: Extraction, drawn: int, piece: int, over: str) -> list[str]:
-    asked, every = found.settings, len(found.lengths)
-    rest = "" if drawn == every else f"; {drawn} of {every:,} documents"
+def _caption(found: Extraction, chosen: Sequence[int], columns: int, over: str) -> list[str]:
+    asked, every, drawn = found.settings, len(found.lengths), len(chosen)
+    rest = [] if drawn == every else [f"{drawn} of {every:,} documents"]
     windows = (
         f"{plural(len(found), 'window')}: prefix {asked['prefix']}, suffix {asked['suffix']}, one "
         f"every {plural(asked['stride'], 'token')}; {asked['model'].partition(',')[0]}"
     )
     reduced = (
-        f"largest P(z) of the windows whose {over} covers a token, in pieces of "
-        f"{plural(piece, 'token')}{rest}"
+        f"largest P(z) of windows whose {over} covers a token; pieces of "
+        f"{plural(_piece(found, chosen, columns), 'token')}"
     )
-    return [windows[:110], reduced]
+    return [windows[:110], reduced, *rest]

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE, NAMES, ShownRow, row_cells
 from tokenloom.explore.cell_marks import cells_html, panel, tint_of
+from tokenloom.explore.parts_that_differ import parts_that_differ
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, button, field, pager
-from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
+from tokenloom.explore.strip_list import (
+    StripRow,
+    by_share,
+    rows_of_step,
+    source_legend,
+    strip_rows,
+)
+from tokenloom.inspect.diff import WORDS, KeyChange
+from tokenloom.page.charts import SERIES
 from tokenloom.page.figure import Numbers, numbers_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
+from tokenloom.page.token_cells import dotted_item
 from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = ["compare_page", "difference_page", "same_rows"]
 
 ROWS_OF_A_PAGE = 16
 
-HINT = "Point at a token, or walk with the arrow keys. What differs has a frame."
+MOST_PARTS = 12  # of a setting that are listed
+
+FACTS = NAMES[:-1]  # when a document was shown last is told on the page of its row
+
+HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
 
 def compare_page(session: Session, query: Query) -> ExplorerPage:
@@ -55,14 +72,15 @@ def compare_page(session: Session, query: Query) -> ExplorerPage:
 
 def _asking(left: ExploredRun, right: ExploredRun, a: int, b: int) -> Markup:
     names = (
-        (f"Step of {left.name}", f"Step of {right.name}")
+        (joined(["Step of ", tag("bdi", one.name)]) for one in (left, right))
         if left is not right
         else ("Step", "and step")
     )
+    first, second = names
     return tag(
         "form",
-        field("a", names[0], a, inputmode="numeric", id="go"),
-        field("b", names[1], b, inputmode="numeric"),
+        field("a", first, a, inputmode="numeric", id="go"),
+        field("b", second, b, inputmode="numeric"),
         tag("button", "Compare"),
         action="compare",
         class_="goto",
@@ -102,17 +120,27 @@ def _two_steps(
     odd = [first + k for k in range(max(map(len, shown))) if k >= len(same) or not same[k]]
     equal = sum(same)
     rows_here = plural(max(map(len, shown)), "row")
-    said = f"{equal:,} of {rows_here} on this page hold the same. A row leads to its cells."
+    said = (
+        f"{equal:,} of {rows_here} on this page hold the same; the others have a line at the left. "
+        "A row leads to its cells."
+    )
+    both = [row for side in drawn for row in side]
+    # one colour for a source, also where two runs have other sources
+    known = left.colours if left is right else _colours
+    colours = known(name for name, _ in by_share(both))
     columns = [
         tag(
             "section",
             tag("h2", _side(one, step, left is right)),
-            strip_rows(one, strips, differs=odd, to=lambda at: _pair_link(at, a, b, size)),
+            strip_rows(
+                one, strips, colours=colours, differs=odd, to=lambda at: _pair_link(at, a, b, size)
+            ),
         )
         for one, step, strips in zip((left, right), (a, b), drawn, strict=True)
     ]
     parts = [
         tag("p", said, class_="message", role="status"),
+        source_legend(both, colours, "of the rows of both sides"),
         tag("div", *columns, class_="sides"),
         pager("compare", first, ROWS_OF_A_PAGE, rows, "rows", a=a, b=b),
     ]
@@ -124,8 +152,15 @@ def _pair_link(at: StripRow, a: int, b: int, size: int) -> str:
     return link("compare", a=a, b=b, row=at.row) if at.row < size else link("row", index=at.index)
 
 
-def _side(one: ExploredRun, step: int, alone: bool) -> str:
-    return f"Step {step:,}" if alone else f"{one.name}, step {step:,}"
+def _colours(names: Iterable[str]) -> dict[str, int]:
+    """Colours of the sources of two runs, the largest share first."""
+    return {name: min(k, SERIES + 1) for k, name in enumerate(names, 1)}
+
+
+def _side(one: ExploredRun, step: int, alone: bool) -> Markup:
+    return joined(
+        [f"Step {step:,}"] if alone else [tag("bdi", one.name), f", step {step:,}"],
+    )
 
 
 def _two_rows(
@@ -151,7 +186,9 @@ def _two_rows(
                     f"example {shown.index:,}",
                     href=link("row", index=shown.index, run=one.number or None),
                 ),
-                f" · {shown.source}, epoch {shown.epoch:,}",
+                " · ",
+                tag("bdi", shown.source),
+                f", epoch {shown.epoch:,}",
                 class_="soft",
             ),
             tag(
@@ -159,22 +196,36 @@ def _two_rows(
                 cells_html(shown, tint_of(shown, "segment", 1, {}), differs=odd),
                 class_="cells",
                 role="group",
-                aria_label=f"cells of {_side(one, shown.step, left is right)}",
+                aria_label=f"cells of {one.name}, step {shown.step:,}",
             ),
         )
         for one, shown in zip((left, right), pair, strict=True)
     ]
     both = max(one.last - one.first for one in pair)
     said = f"{len(odd):,} of {plural(both, 'cell')} differ, {share(len(odd), both)}."
+    legend = tag("ul", *_marks(), dotted_item(), class_="legend")
     width = max(one.width for one in pair)
     parts = [
         tag("p", said, class_="message", role="status"),
         tag("p", tag("a", "‹ all rows", href=link("compare", a=a, b=b), class_="button")),
+        legend,
         tag("div", *columns, class_="sides"),
-        panel(NAMES, None, HINT),
+        panel(FACTS, None, HINT),
         pager("compare", pair[0].first, CELLS_OF_A_PAGE, width, "cells", a=a, b=b, row=row),
     ]
     return joined(parts), f"Row {row:,} of steps {a:,} and {b:,}"
+
+
+def _marks() -> list[Markup]:
+    """What the marks of two rows mean."""
+    swatches = ((1, "one colour a document, in turn"), (0, "filler"))
+    items = [
+        tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
+        for tint, words in swatches
+    ]
+    differs = tag("span", "a", class_="cell differs", aria_hidden="true")
+    words = "line above: another token, segment or weight"
+    return [*items, tag("li", differs, words)]
 
 
 def _odd_cells(one: ShownRow, two: ShownRow) -> list[int]:
@@ -196,7 +247,7 @@ def difference_page(session: Session, query: Query) -> ExplorerPage:
         raise ConfigError("diff: found one run, allowed: two. `tokenloom explore RUN OTHER`.")
     found = session.difference()
     head, *_ = repr(found).splitlines()
-    rows = [(one.key, _short(one.a), _short(one.b), one.why or one.verdict) for one in found.keys]
+    rows = [line for one in found.keys for line in _lines(one)]
     table = Numbers.of(("setting", session.run(0).name, session.other.name, "changes"), rows)
     said = head.removeprefix("RunDiff: ")
     parts = [
@@ -210,6 +261,11 @@ def difference_page(session: Session, query: Query) -> ExplorerPage:
     return ExplorerPage(title="The whole runs", body=joined(parts), way="compare")
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else text[:199] + "…"
+def _lines(one: KeyChange) -> list[tuple[str, str, str, str]]:
+    """A setting that differs: a line for each part in which it does."""
+    parts = list(itertools.islice(parts_that_differ(one.a, one.b), MOST_PARTS + 1))
+    verdict = one.why or WORDS[one.verdict]
+    lines = [(one.key + part.path, part.a, part.b, verdict) for part in parts[:MOST_PARTS]]
+    if len(parts) > MOST_PARTS:
+        lines.append((f"{one.key}: more", "…", "…", ""))
+    return lines

@@ -11,13 +11,22 @@ import numpy as np
 from tokenloom.api.store import Store
 from tokenloom.errors import NotKept, TokenloomError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE
-from tokenloom.explore.cell_marks import cell_html, marked_cells, panel, whole_letters
+from tokenloom.explore.cell_marks import cell_html, marked_cells, panel
 from tokenloom.explore.pages.step_page import named_source
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button, field, greyed, hidden, pager, scrolled
+from tokenloom.explore.shell import (
+    ExplorerPage,
+    button,
+    greyed,
+    hidden,
+    mark_form,
+    pager,
+    scrolled,
+)
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
+from tokenloom.page.token_cells import LETTER_BYTES, spelled, whole_letters
 from tokenloom.trace.answers import Place
 from tokenloom.trace.backward import Search, places_of
 
@@ -52,43 +61,27 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     keep = {"source": source, "document": number, "run": explored.number or None}
     after = query.whole("after", 0) if query.has("after") else -1
     wanted = query.text("text")
-    ids = store.tokens(begin + first, min(begin + first + CELLS_OF_A_PAGE, end))
-    texts = explored.strings(source, ids)
-    found = marked_cells(texts, wanted)
-    cells = [
-        cell_html(
-            letter or "·",
-            "found" if at in found else "plain",
-            (f"{first + at:,}", text, str(token)),
-        )
-        for at, (letter, text, token) in enumerate(
-            zip(whole_letters(texts), texts, ids.tolist(), strict=True)
-        )
-    ]
-    said = f"{plural(len(found), 'token')} marked" if wanted else ""
+    last = min(first + CELLS_OF_A_PAGE, length)
+    found, cells = _cells(explored, source, (begin, end), first, last, wanted)
+    said = f"{plural(found, 'token')} marked" if wanted else ""
     keep_all = {**keep, "first": first, "after": after if after >= 0 else None}
-    search = tag(
-        "form",
-        field("text", "Text on this page", wanted),
-        *hidden(keep_all),
-        tag("button", "Mark"),
-        tag("output", said, class_="soft"),
-        action="document",
-    )
+    search = mark_form("document", wanted, said, keep_all)
     shown = tag(
         "div",
-        tag(
-            "div",
-            tag("span", *cells, dir="auto"),
-            class_="cells",
-            role="group",
-            aria_label="tokens",
-        ),
+        tag("div", *cells, class_="cells", role="group", aria_label="tokens", dir="auto"),
         panel(FACTS, None, HINT),
         class_="beside",
     )
+    jump = None
+    if length > CELLS_OF_A_PAGE:
+        about = {"inputmode": "numeric", "autocomplete": "off"}
+        box = tag("input", name="first", value=first, **about)
+        said = f"From token, 0 to {length - 1:,}"
+        label = tag("label", tag("span", said, class_="soft"), box)
+        kept = hidden({**keep, "after": after if after >= 0 else None})
+        jump = tag("form", label, *kept, tag("button", "Go"), action="document", class_="brief")
     parts = [
-        tag("div", search, class_="tools"),
+        tag("div", search, jump, class_="tools"),
         shown if length else tag("p", "This document is empty.", class_="reason"),
         pager(
             "document",
@@ -105,11 +98,41 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     ]
     return ExplorerPage(
         title=f"Document {number:,} of {source}",
+        heading=joined([f"Document {number:,} of ", tag("bdi", source)]),
         body=joined(parts),
         way="find",
-        lead=f"{plural(length, 'token')} · store {store.path}",
+        lead=joined([f"{plural(length, 'token')} · store ", tag("bdi", store.path)]),
         run=explored.number,
     )
+
+
+def _cells(
+    explored: ExploredRun,
+    source: str,
+    bounds: tuple[int, int],
+    first: int,
+    last: int,
+    wanted: str,
+) -> tuple[int, list[Markup]]:
+    """Tokens [first, last) of a document as cells, and how many of them are marked."""
+    begin, end = bounds
+    # letters may be spread over the edges of a page
+    low = max(begin, begin + first - LETTER_BYTES + 1)
+    high = min(end, begin + last + LETTER_BYTES - 1)
+    ids = explored.stores[source].tokens(low, high)
+    here = slice(begin + first - low, begin + last - low)
+    around = explored.strings(source, ids)
+    texts, letters, told = around[here], whole_letters(around)[here], spelled(around)[here]
+    found = marked_cells(texts, wanted)
+    lines = zip(letters, told, ids[here].tolist(), strict=True)
+    return len(found), [
+        cell_html(
+            letter or "·",
+            "found" if at in found else "plain",
+            (f"{first + at:,}", text, str(token)),
+        )
+        for at, (letter, text, token) in enumerate(lines)
+    ]
 
 
 def _places(
@@ -127,7 +150,7 @@ def _places(
         names = ("step", "row", "cells", "tokens", "epoch", "remark")
         head = tag("tr", *(tag("th", one, scope="col") for one in names))
         rows = (_place(one, number) for one in found)
-        table = tag("table", tag("thead", head), tag("tbody", *rows))
+        table = tag("table", tag("thead", head), tag("tbody", *rows), class_="ranges")
         parts.append(scrolled(table, "Places"))
     else:
         parts.append(tag("p", reason, class_="reason"))

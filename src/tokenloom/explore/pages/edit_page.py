@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import Download, ExplorerPage, field
+from tokenloom.explore.weights_in_force import told_weights
 from tokenloom.page.figure import Numbers, code_block, numbers_html
-from tokenloom.page.markup import Markup, tag
+from tokenloom.page.markup import EMPTY, Markup, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.runfiles.written import dumped, run_mapping
 
@@ -33,6 +35,10 @@ PROVED = 4096  # examples before the edit whose plans are compared
 SHOWN_SOURCES = 30
 
 MOST_LINES = 4096
+
+NEW_LINES = 40  # of the run file that are shown
+
+WHOLE_SOURCES = 50  # of a run whose whole file is shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,15 +84,6 @@ def edit_page(session: Session, query: Query) -> ExplorerPage | Download:
 
 
 def _page(explored: ExploredRun, query: Query, shown: Markup) -> ExplorerPage:
-    names = list(explored.run.run.names)
-    rule = explored.run.rule
-    known = (
-        ""
-        if rule is None
-        else ", ".join(
-            f"{n}={rule.weights[n]:g}" for n in names[:SHOWN_SOURCES] if n in rule.weights
-        )
-    )
     form = tag(
         "form",
         field(
@@ -115,11 +112,17 @@ def _page(explored: ExploredRun, query: Query, shown: Markup) -> ExplorerPage:
         class_="edit",
         id="edit",
     )
-    lead = (
-        f"Weights now: {known}." if known else "A run of one source takes documents to leave out."
-    )
     body = tag("div", form, shown, class_="sides")
+    lead = told_weights(explored.run, _at(explored, query))
     return ExplorerPage(title="Edit", body=body, way="edit", lead=lead)
+
+
+def _at(explored: ExploredRun, query: Query) -> int:
+    """The example that was typed; the earliest if that is none."""
+    try:
+        return query.whole("at", _earliest(explored))
+    except ConfigError:  # told beside the form
+        return _earliest(explored)
 
 
 def _earliest(explored: ExploredRun) -> int:
@@ -228,10 +231,41 @@ def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit, warned: li
         *(tag("p", one, class_="reason") for one in warned),
         tag("p", "The edit begins in ", where, f". The run: {lengths}.", class_="soft"),
         *tables,
-        tag("h3", "The new run file"),
-        code_block(_file_text(explored, made), "new run file"),
+        *_new_file(explored, made),
         id="preview",
     )
+
+
+def _new_file(explored: ExploredRun, made: Dataset) -> list[Markup]:
+    """What is new in the run file, and the whole of it if it is not too long to be read."""
+    old, new = (_mapping(explored, one) for one in (explored.run, made))
+    lines = dumped(
+        {
+            name: _new_part(old.get(name), part)
+            for name, part in new.items()
+            if part != old.get(name)
+        }
+    ).splitlines()
+    more = max(0, len(lines) - NEW_LINES)
+    parts = [
+        tag("h3", "New in the run file"),
+        code_block("\n".join(lines[:NEW_LINES]), "new lines"),
+        tag("p", f"and {plural(more, 'more line')}", class_="more") if more else EMPTY,
+    ]
+    if len(made.sources) <= WHOLE_SOURCES:
+        whole = code_block(dumped(new), "new run file")
+        parts.append(tag("details", tag("summary", "The whole file"), whole))
+    else:
+        said = f"The whole file has {plural(len(made.sources), 'source')}: save it to see it."
+        parts.append(tag("p", said, class_="more"))
+    return parts
+
+
+def _new_part(old: Any, new: Any) -> Any:
+    """What a list has in addition; anything else as a whole."""
+    if isinstance(old, list) and isinstance(new, list) and new[: len(old)] == old:
+        return new[len(old) :]
+    return new
 
 
 def _shares(explored: ExploredRun, made: Dataset, first: int, last: int) -> Markup | None:
@@ -255,7 +289,11 @@ def _shares(explored: ExploredRun, made: Dataset, first: int, last: int) -> Mark
 
 def _file_text(explored: ExploredRun, made: Dataset) -> str:
     """The run file of a run, to be saved beside the old one."""
-    return dumped(run_mapping(made, folder=os.path.dirname(explored.path)))
+    return dumped(_mapping(explored, made))
+
+
+def _mapping(explored: ExploredRun, run: Dataset) -> dict[str, Any]:
+    return run_mapping(run, folder=os.path.dirname(explored.path))
 
 
 def _file_name(explored: ExploredRun) -> str:

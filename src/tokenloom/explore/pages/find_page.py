@@ -29,7 +29,7 @@ def find_page(session: Session, query: Query) -> ExplorerPage:
     step = query.whole("step", 0) if query.has("step") else None
     parts = [_form(explored, kind, wanted, source, step)]
     if wanted:
-        parts.append(_results(explored, query, kind, wanted, source, step))
+        parts.append(_results(session, explored, query, kind, wanted, source, step))
     return ExplorerPage(title="Find", body=joined(parts), way="find", run=explored.number)
 
 
@@ -46,20 +46,30 @@ def _form(explored: ExploredRun, kind: str, wanted: str, source: str, step: int 
         class_="goto",
     )
     note = (
-        "Ids are looked up in the index of each store. Texts and hashes are searched for by "
-        "reading, some at a time; a step limits a text to what that step shows."
+        "Ids are looked up in the index of each store. Hashes (16 bytes a document) and tokens are "
+        "read, some at a time, until you stop it. Once all hashes of a store were read, an index "
+        "of them is kept in your cache directory, and answers at once from then on. A step limits "
+        "a text to what that step shows."
     )
     return joined([form, tag("p", note, class_="soft")])
 
 
 def _results(
-    explored: ExploredRun, query: Query, kind: str, wanted: str, source: str, step: int | None
+    session: Session,
+    explored: ExploredRun,
+    query: Query,
+    kind: str,
+    wanted: str,
+    source: str,
+    step: int | None,
 ) -> Markup:
     sources, cursor = searched(explored, source), query.text("from")
     if kind == "id":
         return _ids(explored, wanted, sources)
     if kind == "hash":
         found = scan_hashes(explored, wanted, sources, cursor)
+        if found.passed:  # whoever looks for one hash may look for another
+            session.indexes.ask((explored.number, found.passed))
     elif step is not None:
         found = scan_step(explored, wanted, step, cursor)
     else:
@@ -72,6 +82,8 @@ def _results(
     stop = tag("button", "Stop", type="button", id="stop", hidden=True)
     whole = plural(found.whole, found.unit[:-1])
     said = f"{found.done:,} of {whole} searched, {share(found.done, found.whole)}"
+    if found.passed:
+        said += "; an index of these hashes is being kept, for the next search"
     bar = tag("progress", value=found.done, max=found.whole or 1, id="bar", aria_label="searched")
     return tag(
         "section",
@@ -97,7 +109,9 @@ def _list(explored: ExploredRun, found: Scanned) -> Markup:
 def _hit(explored: ExploredRun, one: Hit) -> Markup:
     number = explored.number or None
     keep = {"source": one.source, "document": one.document, "run": number}
-    name = tag("a", f"{one.source} document {one.document:,}", href=link("document", **keep))
+    name = tag(
+        "a", tag("bdi", one.source), f" document {one.document:,}", href=link("document", **keep)
+    )
     place = None
     if one.index >= 0:
         place = tag(
@@ -125,11 +139,11 @@ def _ids(explored: ExploredRun, wanted: str, sources: list[str]) -> Markup:
             continue
         hits += [Hit(source=name, document=one) for one in of_id(store, wanted)]
     items = (_hit(explored, one) for one in hits[:MOST])
-    said = plural(len(hits), "document") + f" with the id {wanted!r:.200}"
-    more = f", the first {MOST} are listed" if len(hits) > MOST else ""
+    said = plural(len(hits), "document") + " with the id "
+    more = f", the first {MOST} are listed." if len(hits) > MOST else "."
     return tag(
         "section",
-        tag("p", f"{said}{more}.", role="status"),
+        tag("p", said, tag("bdi", repr(wanted)[:200]), more, role="status"),
         *parts,
         tag("ol", *items, class_="hits", id="hits"),
         class_="figure",

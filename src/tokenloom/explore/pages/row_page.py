@@ -20,6 +20,7 @@ from tokenloom.explore.cell_facts import (
 from tokenloom.explore.cell_marks import (
     AGE_TINTS,
     COLOURINGS,
+    age_words,
     cells_html,
     marked_cells,
     panel,
@@ -32,20 +33,21 @@ from tokenloom.explore.shell import (
     Elsewhere,
     ExplorerPage,
     button,
-    field,
     hidden,
+    mark_form,
     pager,
     scrolled,
 )
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
+from tokenloom.page.token_cells import dotted_item
 from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
 __all__ = ["next_of_source", "row_page"]
 
 LISTED = 200  # stretches in the table
 
-HINT = "Point at a token, or walk with the arrow keys."
+HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
 
 def row_page(session: Session, query: Query) -> ExplorerPage:
@@ -58,49 +60,40 @@ def row_page(session: Session, query: Query) -> ExplorerPage:
         first = chosen // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE
     shown = row_cells(explored, index, first)
     by = query.word("by", COLOURINGS)
-    ages: dict[int, Age] = {}
-    if by == "age":
-        documents = documents_of(shown.stretches)
-        ages = ages_of(explored, shown.source, shown.epoch, index, documents)
+    documents = documents_of(shown.stretches)
+    ages = ages_of(explored, shown.source, shown.epoch, index, documents)
     wanted = query.text("text")
     found = marked_cells(shown.texts, wanted)
-    colour = explored.colours[shown.source]
+    colour = explored.colours([shown.source])[shown.source]
     cells = cells_html(
         shown, tint_of(shown, by, colour, ages), ages=ages, found=found, chosen=chosen
     )
     facts = None
     if chosen is not None and shown.first <= chosen < shown.last:
         one = shown.stretch_at(chosen)
-        age = ages[one.document].words if one.document in ages else ""
-        facts = facts_of(shown, chosen, one, age)
+        facts = facts_of(shown, chosen, one, age_words(one, ages))
     keep = {"index": index, "run": explored.number or None}
+    said = f"cells {shown.first:,} to {shown.last - 1:,}"
+    here = {**keep, "by": by, "text": wanted}
+    beside = [
+        tag("div", cells, class_="cells", role="group", aria_label=said),
+        pager("row", shown.first, CELLS_OF_A_PAGE, shown.width, "cells", **here),
+        _table(explored, shown, ages),
+    ]
     parts = [
         _ways(explored, shown, keep, by),
-        _tools(shown, keep, by, wanted, len(found)),
-        tag(
-            "div",
-            tag(
-                "div",
-                cells,
-                class_="cells",
-                role="group",
-                aria_label=f"cells {shown.first:,} to {shown.last - 1:,}",
-            ),
-            panel(NAMES, facts, HINT),
-            class_="beside",
-        ),
-        pager(
-            "row", shown.first, CELLS_OF_A_PAGE, shown.width, "cells", **keep, by=by, text=wanted
-        ),
-        _table(explored, shown, ages),
         go_to(explored, step=shown.step, index=index),
+        _tools(shown, keep, by, wanted, len(found)),
+        _legend(by, shown, colour, ages),
+        tag("div", tag("div", *beside), panel(NAMES, facts, HINT), class_="beside"),
     ]
     way = (
-        f", row {shown.row:,} · {shown.source}, epoch {shown.epoch:,} · item {shown.item:,} of the "
-        f"source → row {shown.layout_row:,} of its layout · {shown.width:,} cells"
+        f", epoch {shown.epoch:,} · item {shown.item:,} → row {shown.layout_row:,} of its layout · "
+        f"{shown.width:,} cells"
     )
     to = link("step", step=shown.step, run=keep["run"])
-    lead = joined([tag("a", f"Step {shown.step:,}", href=to), way])
+    step = tag("a", f"Step {shown.step:,}", href=to)
+    lead = joined([step, f", row {shown.row:,} · ", tag("bdi", shown.source), way])
     return ExplorerPage(
         title=f"Example {index:,}",
         body=joined(parts),
@@ -140,6 +133,13 @@ def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by
     turns = dict(_turns(explored, shown))
     words = {"up": "‹ row before", "down": "row after ›"}
     ways = [button(said, turns.get(rel, ""), there=rel in turns) for rel, said in words.items()]
+    if shown.width > CELLS_OF_A_PAGE:
+        about = {"inputmode": "numeric", "aria_label": "Cell", "autocomplete": "off"}
+        named = tag("span", f"Cell 0 to {shown.width - 1:,}", class_="soft", aria_hidden="true")
+        box = tag("input", name="cell", value=shown.first, **about)
+        go = tag("button", "Go", aria_label="Go to this cell")
+        kept = hidden({**keep, "by": by})
+        ways.append(tag("form", named, box, *kept, go, action="row", class_="brief", id="to-cell"))
     return tag("nav", joined(ways), class_="pager", aria_label="rows")
 
 
@@ -149,14 +149,7 @@ def _tools(shown: ShownRow, keep: Mapping[str, object], by: str, wanted: str, fo
     choices = (button(one, link("row", **at, by=one), now=one == by) for one in COLOURINGS)
     kept = {**keep, "first": shown.first, "by": by}
     said = f"{plural(found, 'token')} marked" if wanted else ""
-    search = tag(
-        "form",
-        field("text", "Text on this page", wanted),
-        *hidden(kept),
-        tag("button", "Mark"),
-        tag("output", said, class_="soft"),
-        action="row",
-    )
+    search = mark_form("row", wanted, said, kept)
     colours = tag(
         "div",
         tag("span", "Colour by ", class_="soft"),
@@ -165,33 +158,32 @@ def _tools(shown: ShownRow, keep: Mapping[str, object], by: str, wanted: str, fo
         role="group",
         aria_label="Colour by",
     )
-    return tag("div", colours, search, _legend(by), class_="tools")
+    return tag("div", colours, search, class_="tools")
 
 
-def _legend(by: str) -> Markup:
+def _legend(by: str, shown: ShownRow, colour: int, ages: Mapping[int, Age]) -> Markup:
     """What the colours mean."""
-    named: Sequence[tuple[int, str]]
+    named: Sequence[tuple[int, str | Markup]]
     if by == "loss":
         named = [
-            (3, "trained, weight 1"),
+            (3, "target, weight 1"),
             (2, "weight below 1"),
             (6, "weight above 1"),
-            (0, "not trained"),
+            (0, "no target"),
         ]
     elif by == "age":
         named = [(AGE_TINTS[bucket], words) for bucket, words in age_legend()]
-        named = [*named, (9, f"not looked up: after the first {AGED} documents of a page")]
+        if any(one.bucket < 0 for one in ages.values()):
+            named = [*named, (9, f"not looked up: after the first {AGED} documents of a page")]
     elif by == "segment":
         named = [(1, "one colour a document, in turn"), (0, "filler")]
     else:
-        named = [(0, "filler")]
+        named = [(colour, tag("bdi", shown.source)), (0, "filler")]
     items = [
         tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
         for tint, words in named
     ]
-    dotted = tag("span", "a", class_="cell untrained", aria_hidden="true")
-    items.append(tag("li", dotted, "dotted: nothing is trained at this cell"))
-    return tag("ul", *items, class_="legend")
+    return tag("ul", *items, dotted_item(), class_="legend")
 
 
 def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> Markup:
@@ -201,7 +193,7 @@ def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> M
         "tr", *(tag("th", one, scope="col") for one in ("cells", "document", "tokens", "remark"))
     )
     more = len(shown.stretches) - len(rows)
-    table = tag("table", tag("thead", head), tag("tbody", *rows))
+    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="ranges")
     last = tag("p", f"and {more:,} more", class_="more") if more > 0 else None
     return tag(
         "section",
@@ -227,7 +219,7 @@ def _line(explored: ExploredRun, shown: ShownRow, one: Filled, ages: Mapping[int
     tokens = offset_words(one, one.column) if one.inserted else _range(one.start, one.length)
     said = ["blank (quarantined)"] if one.blank else []
     said += ["label only"] if one.label_only else []
-    said += [f"last shown {ages[one.document].words}"] if one.document in ages else []
+    said += [f"last shown: {ages[one.document].words}"] if one.document in ages else []
     name = tag("a", f"{one.document:,}", href=to)
     return tag(
         "tr", tag("td", cells), tag("td", name), tag("td", tokens), tag("td", ", ".join(said))
@@ -256,7 +248,11 @@ def next_of_source(session: Session, query: Query) -> Elsewhere | ExplorerPage:
     later = some[some > after]
     if not len(later):
         body = tag(
-            "p", f"After example {after:,}, the run shows no row of {name}.", class_="reason"
+            "p",
+            f"After example {after:,}, the run shows no row of ",
+            tag("bdi", name),
+            ".",
+            class_="reason",
         )
         return ExplorerPage(title="No such row", body=body, way="step", run=explored.number)
     return Elsewhere(link("row", index=int(later.min()), run=explored.number or None))

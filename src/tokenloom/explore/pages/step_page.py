@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tokenloom.errors import ConfigError
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, select
-from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
-from tokenloom.page.charts import legend
+from tokenloom.explore.strip_list import (
+    StripRow,
+    by_share,
+    rows_of_step,
+    source_legend,
+    strip_rows,
+)
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.trace.step_rows import examples_of_step
@@ -17,8 +20,6 @@ from tokenloom.trace.step_rows import examples_of_step
 __all__ = ["go_to", "named_source", "source_field", "step_page"]
 
 ROWS_OF_A_PAGE = 32
-
-SHOWN_SOURCES = 12
 
 LISTED_SOURCES = 200  # of a choice
 
@@ -36,21 +37,23 @@ def step_page(session: Session, query: Query) -> ExplorerPage:
     first = min(first, max(0, len(indices) - 1) // ROWS_OF_A_PAGE * ROWS_OF_A_PAGE)
     rows = rows_of_step(explored, indices[first : first + ROWS_OF_A_PAGE], first)
     number = explored.number or None
+    colours = explored.colours(name for name, _ in by_share(rows))
+    note = "" if len(rows) == len(indices) else "of the rows on this page"
     parts = [
         _turns(explored, step, count),
         go_to(explored, step=step),
-        _sources(rows, explored, whole=len(rows) == len(indices)),
-        strip_rows(explored, rows),
+        source_legend(rows, colours, note),
+        strip_rows(explored, rows, colours=colours),
         pager("step", first, ROWS_OF_A_PAGE, len(indices), "rows", step=step, run=number),
     ]
     low, high = int(indices.min()), int(indices.max())
-    of = "" if count is None else f" of {count:,}"
+    last = "The run is endless" if count is None else f"The last step is {count - 1:,}"
     return ExplorerPage(
-        title=f"Step {step:,}{of}",
+        title=f"Step {step:,}",
         body=joined(parts),
         way="step",
         lead=f"{plural(len(indices), 'row')} of {explored.run.seq_len:,} tokens, examples {low:,} "
-        f"to {high:,}",
+        f"to {high:,} · {last}.",
         turns=tuple(_keys(explored, step, count, rows)),
         run=explored.number,
     )
@@ -71,7 +74,7 @@ def _keys(
 
 
 def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:
-    """Ways to the steps around, and how far the run has come."""
+    """Ways to the steps around and to any other, and how far the run has come."""
     number, last = explored.number or None, None if count is None else count - 1
     places = (
         ("« first", 0, step > 0),
@@ -86,55 +89,52 @@ def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:
     if count is not None:
         said = f"{share(step + 1, count)} of the run"
         bar = tag("progress", value=step + 1, max=count, aria_label=said, title=said)
-    return tag("nav", joined(ways), bar, class_="pager", aria_label="steps")
+    return tag(
+        "nav", joined(ways), _step_box(explored, step), bar, class_="pager", aria_label="steps"
+    )
 
 
-def _sources(rows: list[StripRow], explored: ExploredRun, *, whole: bool) -> Markup:
-    """What the rows come from."""
-    counts = Counter(one.source for one in rows)
-    shown = counts.most_common(SHOWN_SOURCES)
-    epochs = {name: sorted({r.epoch for r in rows if r.source == name}) for name, _ in shown}
-    names = []
-    for name, count in shown:
-        span = epochs[name]
-        said = f"{span[0]:,}" if len(span) == 1 else f"{span[0]:,} to {span[-1]:,}"
-        names.append(f"{name}: {plural(count, 'row')}, {share(count, len(rows))}, epoch {said}")
-    classes = [_class(explored.colours[name]) for name, _ in shown]
-    more = len(counts) - len(shown)
-    note = f"and {plural(more, 'source')} more" if more > 0 else ""
-    here = "" if whole else "of the rows on this page"
-    last = tag("p", " ".join(one for one in (note, here) if one), class_="more")
-    return joined([legend(names, classes=classes), last if note or here else None])
-
-
-def _class(colour: int) -> str:
-    return "rest" if colour > 8 else f"s{colour}"
+def _step_box(explored: ExploredRun, step: int) -> Markup:
+    """The way to any step, in one line; the key "/" leads to it."""
+    words = {"inputmode": "numeric", "id": "go", "aria_label": "Step"}
+    box = tag("input", name="step", value=step, autocomplete="off", **words)
+    parts = [tag("span", "Step", class_="soft", aria_hidden="true"), box]
+    return tag(
+        "form",
+        *parts,
+        *hidden({"run": explored.number or None}),
+        tag("button", "Go", aria_label="Go to this step"),
+        action="step",
+        class_="brief",
+    )
 
 
 def go_to(explored: ExploredRun, *, step: int = 0, index: int | None = None) -> Markup:
-    """Forms that lead to a step, an example, a source or a document."""
+    """Forms that lead to an example, a row of a step, a source or a document; folded.
+
+    Args:
+        explored: the run.
+        step: the step that is shown.
+        index: the example that is shown, on the page of a row; only there is a step asked for, too.
+    """
     after = explored.steps.begin(step + 1) - 1 if index is None else index
-    number = {"run": explored.number}
+    number = {"run": explored.number or None}
+    numeric = {"inputmode": "numeric"}
     example = "" if index is None else index
-    forms = (
-        ("step", [field("step", "Step", step, inputmode="numeric", id="go"), *hidden(number)]),
-        ("row", [field("index", "Example", example, inputmode="numeric"), *hidden(number)]),
-        ("goto", [source_field(explored, "Next row of"), *hidden({**number, "after": after})]),
-        (
-            "document",
-            [
-                source_field(explored, "Source"),
-                field("document", "Document", inputmode="numeric"),
-                *hidden(number),
-            ],
-        ),
+    forms = [
+        ("row", [field("index", "Example", example, **numeric), field("cell", "Cell", **numeric)]),
+        ("row", [field("step", "Step", step, **numeric), field("row", "Row", **numeric)]),
+        ("goto", [source_field(explored, "Next row of"), *hidden({"after": after})]),
+        ("document", [source_field(explored, "Source"), field("document", "Document", **numeric)]),
+    ]
+    if index is not None:
+        forms.insert(0, ("step", [field("step", "Step", step, **numeric, id="go")]))
+    lines = (
+        tag("form", *parts, *hidden(number), tag("button", "Go"), action=page)
+        for page, parts in forms
     )
-    return tag(
-        "section",
-        *(tag("form", *parts, tag("button", "Go"), action=page) for page, parts in forms),
-        class_="goto",
-        aria_label="Go to",
-    )
+    summary = tag("summary", "Go to a row, cell, source or document")
+    return tag("details", summary, tag("div", *lines, class_="goto"), class_="elsewhere")
 
 
 def source_field(explored: ExploredRun, label: str, chosen: str = "", first: str = "") -> Markup:

@@ -170,6 +170,7 @@ class Simulation:
         repeats: how often rows and documents come.
         stalls: waiting, if latency, bandwidth and step_seconds were given.
         exact_steps: steps whose reads were simulated one by one.
+        exact_ranks: what each rank reads if it loads these steps and no more.
         bands: what the other steps were taken to be like; None if all were simulated.
         exact, estimated: the names of the numbers that are exact, and of those that are not.
         notes: what to know about these numbers.
@@ -193,6 +194,7 @@ class Simulation:
     repeats: tuple[SourceRepeats, ...]
     stalls: Stalls | None
     exact_steps: int
+    exact_ranks: tuple[RankTotals, ...]
     bands: BandRates | None
     exact: tuple[str, ...]
     estimated: tuple[str, ...]

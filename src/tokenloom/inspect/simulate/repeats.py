@@ -4,6 +4,10 @@ One idea: where a row comes in an epoch is one evaluation of that epoch's order,
 followed through a run of any length without visiting it. A source with few rows is followed whole.
 Of a larger one, some storage-local blocks are taken, chosen by a keyed hash; a document is followed
 if all its rows are in them, which leaves out those at the edges of a block.
+
+In a mix, where an item comes is a search over all its sources. So the examples of a short mix of
+many are visited once instead (`tokenloom.inspect.simulate.visited`); of a long one, somebody who
+waits gets the sources that are shown most.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.inspect.simulate.bands import rows_taken
+from tokenloom.inspect.simulate.visited import VisitedMix, visited
 from tokenloom.layout.allowance import is_limited
 from tokenloom.layout.spans import Spans
 from tokenloom.loader.steps import Steps
@@ -34,6 +39,8 @@ HURRIED = 16  # times fewer of a mix, where somebody waits: each is a search
 
 EPOCHS = 64  # epochs that are followed
 
+MOST_SOURCES = 16  # of a mix that are searched, where somebody waits
+
 
 class _Followed(NamedTuple):
     """Rows that are followed, and whether these are all."""
@@ -46,14 +53,22 @@ def repeats_of(run: Run, first: int, last: int, steps: Steps) -> tuple[SourceRep
     """How often examples [first, last) show the rows and documents of each source."""
     before, after = rows_taken(run, first), rows_taken(run, last)
     most = max(64, SHOWINGS // len(run.sources))
+    where = visited(run, first, last) or run
+    by_rows = np.argsort(np.subtract(before, after), kind="stable").tolist()
+    skipped = set(by_rows[MOST_SOURCES:]) if where is run and is_limited() else set()
     return tuple(
-        _of_source(run, number, (low, high), steps, most)
+        _of_source(run, number, (low, high), steps, most, None if number in skipped else where)
         for number, (low, high) in enumerate(zip(before, after, strict=True))
     )
 
 
 def _of_source(
-    run: Run, number: int, items: tuple[int, int], steps: Steps, most: int
+    run: Run,
+    number: int,
+    items: tuple[int, int],
+    steps: Steps,
+    most: int,
+    where: Run | VisitedMix | None,
 ) -> SourceRepeats:
     source, (low, high) = run.sources[number], items
     shown, rows = high - low, source.rows
@@ -73,15 +88,20 @@ def _of_source(
     )
     if not shown:
         return nothing
+    if where is None:
+        why = f"Documents were not followed: {MOST_SOURCES} sources are shown more often."
+        return replace(nothing, is_sample=True, note=why)
     epochs = _epochs(source, low, high)
     few = epochs[:EPOCHS]
-    hurried = is_limited() and source is not run and rows * len(few) > most
-    followed = _followed(source, max(1, (most // HURRIED if hurried else most) // len(few)))
+    if is_limited() and where is run is not source and rows * len(few) > most:
+        most //= HURRIED
+        few = few[:most]
+    followed = _followed(source, max(1, most // len(few)))
     if followed is None:
         why = "Documents were not followed: its rows change from epoch to epoch, and are many."
         return replace(nothing, is_sample=True, note=why)
     try:
-        documents, examples = _showings(run, number, followed, few, items)
+        documents, examples = _showings(run, number, followed, few, items, where)
     except NotKept as missing:
         why = f"Documents were not followed: {missing.what} are not kept."
         return replace(nothing, is_sample=True, note=why)
@@ -123,7 +143,12 @@ def _followed(source: SourceRun, most: int) -> _Followed | None:
 
 
 def _showings(
-    run: Run, number: int, followed: _Followed, epochs: range, items: tuple[int, int]
+    run: Run,
+    number: int,
+    followed: _Followed,
+    epochs: range,
+    items: tuple[int, int],
+    where: Run | VisitedMix,
 ) -> tuple[Int64, Int64]:
     """(document, example) of every row of every followed document, each pair once."""
     source = run.sources[number]
@@ -135,7 +160,7 @@ def _showings(
         whole = _whole(spans, rows, followed.whole)
         here = (item >= items[0]) & (item < items[1])
         index = np.full(len(rows), -1, np.int64)
-        index[here] = run.index(number, item[here])
+        index[here] = where.index(number, item[here])
         keep = whole & (index[spans.row] >= 0)
         documents.append(spans.document[keep])
         examples.append(index[spans.row[keep]])

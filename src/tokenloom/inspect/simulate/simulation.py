@@ -30,7 +30,6 @@ from tokenloom.inspect.simulate.answer import (
 )
 from tokenloom.inspect.simulate.bands import (
     EXACT_EXAMPLES,
-    Band,
     RankCounts,
     band_of,
     exact_steps,
@@ -128,7 +127,12 @@ def simulate_run(
     exact = exact_steps(last - first, size, band, limit)
     members = _started(run, settings, first, first + exact)
     groups = _side_by_side(members)
-    totals, bands = _totals(members, groups, counted, (first, last), band)
+    read = [_counted(rank, own, first) for rank, own in zip(members, groups, strict=True)]
+    alone = _totals(members, [one.counts[-1] for one in read], counted, (first, first + exact))
+    totals, bands = alone, None
+    if exact < last - first:
+        ends, bands = extended(read, last, band, size)
+        totals = _totals(members, ends, counted, (first, last))
     begin, stop = (_examples(looked, counted, step, end) for step in (first, last))
     counted_rows = _Consumption(looked)
     shown = _shown(counted_rows, begin, stop)
@@ -151,6 +155,7 @@ def simulate_run(
         repeats=() if end == "wrap" else repeats_of(looked, begin, stop, counted),
         stalls=_stalls(members, groups, latency, bandwidth, step_seconds, parallel),
         exact_steps=exact,
+        exact_ranks=alone,
         bands=bands,
         exact=tuple(exact_names),
         estimated=tuple(estimated),
@@ -201,19 +206,13 @@ def _side_by_side(ranks: Sequence[RankReads]) -> list[list[GroupRead]]:
 
 def _totals(
     ranks: Sequence[RankReads],
-    groups: Sequence[Sequence[GroupRead]],
+    ends: Sequence[NDArray[np.float64]],
     counted: Steps,
     steps: tuple[int, int],
-    band: Band,
-) -> tuple[tuple[RankTotals, ...], BandRates | None]:
-    """What each rank reads, and what it was extended by."""
-    read = [_counted(rank, own, steps[0]) for rank, own in zip(ranks, groups, strict=True)]
-    ends, bands = [one.counts[-1] for one in read], None
-    if ranks[0].step < steps[1]:
-        ends, bands = extended(read, steps[1], band, counted.size(steps[1] - 1))
-    rows = [_rows(counted, rank, steps) for rank in ranks]
-    made = zip(ranks, ends, rows, strict=True)
-    return tuple(_rank(rank, end, own) for rank, end, own in made), bands
+) -> tuple[RankTotals, ...]:
+    """What each rank reads in some steps, given its counts at their end."""
+    made = zip(ranks, ends, strict=True)
+    return tuple(_rank(rank, end, _rows(counted, rank, steps)) for rank, end in made)
 
 
 def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> RankCounts:

@@ -83,7 +83,8 @@ def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) 
             f"lengths: found {lengths.min()} to {lengths.max()}, allowed: 1 to {capacity}."
         )
     rule, decreasing = STRATEGIES[check_strategy(strategy)]
-    order = _stably(capacity - lengths) if decreasing else np.arange(len(lengths))
+    longest = lengths.max(initial=0)  # below `RADIX` in most rows, whatever their capacity is
+    order = _stably(longest - lengths) if decreasing else np.arange(len(lengths))
     bin_of = rule(np.ascontiguousarray(lengths[order], np.int64), capacity, limit)
     by_bin = _stably(bin_of)  # keeps the order of placement inside a bin
     count = np.bincount(bin_of, minlength=0) if len(lengths) else np.empty(0, np.int64)
@@ -125,6 +126,8 @@ def _next_fit(lengths: Int64, capacity: int, most: int) -> Int64:
 
 
 def _best_fit(lengths: Int64, capacity: int, most: int) -> Int64:
+    if len(lengths) <= most and lengths.sum() <= capacity:  # the search has a heap for every room
+        return np.zeros(len(lengths), np.int64)
     out = np.empty(len(lengths), np.int64)
     if native.compiled is not None:
         native.compiled.best_fit(native.plain(lengths, np.int64), capacity, most, out)

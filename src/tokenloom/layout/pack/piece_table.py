@@ -201,7 +201,7 @@ class PieceTable:
         self._first = zeros(rows, np.min_scalar_type(capacity))
         self._count = zeros(rows, dtypes.pop("count"))
         self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(capacity, kind) for name, kind in dtypes.items()
+            name: zeros(capacity, kind) for name, kind in dtypes.items()
         }
         self.has = first_row[1:] == first_row[:-1]  # a group without rows needs nothing
         self.pieces, self.capacity = 0, capacity

@@ -1,6 +1,6 @@
 // What the explorer does beyond links and forms: tells about the token that is pointed at, walks by keys, keeps
-// searching until it is stopped, and shows an edit while it is typed. Pages come from the server as they are; nothing
-// is ever put together from text here.
+// searching until it is stopped, waits for the report, and shows an edit while it is typed. Pages come from the server
+// as they are; nothing is ever put together from text here.
 "use strict";
 (() => {
   const all = (what, where = document) => [...where.querySelectorAll(what)];
@@ -16,12 +16,14 @@
   } catch { /* a browser that keeps nothing starts anew */ }
 
   // the panel about a token
+  const panel = one("#panel");
   const lines = all("#panel dd");
   const cells = all(".cell[data-f]");
   let chosen = one(".cell.chosen") || cells[0];
 
   function tell(cell) {
     if (!lines.length) return;
+    panel.classList.remove("empty");
     JSON.parse(cell.dataset.f).forEach((value, k) => { lines[k].textContent = value; });
     if (chosen) chosen.classList.remove("chosen");
     cell.classList.add("chosen");
@@ -75,6 +77,8 @@
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {
       const box = one("#go");
+      const folded = box && box.closest("details");
+      if (folded) folded.open = true;
       if (box) { event.preventDefault(); box.focus(); box.select(); }
     } else if (Object.hasOwn(turns, event.key)) {
       const link = one(`link[rel="${turns[event.key]}"]`);
@@ -112,6 +116,29 @@
         await pause(20);
       }
       stop.hidden = true;
+    })();
+  }
+
+  // a report that is being made is shown when it is there
+  const look = one("#making #look");
+  if (look) {
+    (async () => {
+      for (;;) {
+        await pause(400);
+        let page;
+        try {
+          const answer = await fetch(look.href);
+          page = parsed(await answer.text());
+        } catch {
+          one("#now").textContent = "The explorer does not answer; is it still running?";
+          return;
+        }
+        if (!one("#making", page)) { location.replace(look.href); return; }
+        for (const what of ["#now", "#took"]) {
+          const news = one(what, page).textContent;
+          if (one(what).textContent !== news) one(what).textContent = news; // else it would be read out again
+        }
+      }
     })();
   }
 

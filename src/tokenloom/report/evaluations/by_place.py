@@ -8,13 +8,14 @@ are not learned.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tokenloom.page.binned import binned_lines
-from tokenloom.page.charts import SERIES, both, legend
+from tokenloom.page.charts import NARROW, SERIES, both, legend
 from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, share
 from tokenloom.report.evaluations.read_back import Evaluated
@@ -25,12 +26,14 @@ AXES = {
     "position": "position in the frame, in tokens",
     "context": "tokens of the document before it",
     "index": "place in the document, in tokens",
-    "start": "where the stretch of the document starts, in tokens",
+    "start": "start of the stretch, in tokens",
 }
 
 MOST_DOCUMENTS = 100_000  # of an evaluation; of more, a keyed sample
 
 HARDEST = 20  # documents that are listed
+
+FEW = 2  # evaluations whose documents are columns; of more, lines
 
 Table = Mapping[str, Mapping[str, float]]
 
@@ -72,7 +75,7 @@ def place_figure(every: Sequence[Evaluated]) -> Figure | None:
         name="places",
         title="Perplexity by position",
         message=_message(first, shown),
-        drawing=joined(part for axis, one in found.items() for part in _chart(axis, one)),
+        drawing=_drawn(found),
         numbers=tuple(_numbers(axis, one) for axis, one in found.items()),
         code='found = evaluate(model, run, by=("position", "context"))\nfound.by("position")',
     )
@@ -85,23 +88,43 @@ def _message(axis: str, tables: Mapping[str, Table]) -> str:
     if not finite:
         return f"No place of {name} has a finite perplexity."
     low, high = min(finite, key=finite.__getitem__), max(finite, key=finite.__getitem__)
+    if exact(finite[low]) == exact(finite[high]):
+        return f"{name}: perplexity is {exact(finite[low])} at every {axis}."
     return (
         f"{name}: perplexity is lowest, {exact(finite[low])}, at {axis} {low}, and highest, "
-        f"{exact(finite[high])}, at {high}."
+        f"{exact(finite[high])}, at {axis} {high}."
     )
 
 
-def _chart(axis: str, tables: Mapping[str, Table]) -> Iterator[Markup]:
+def _chart(axis: str, tables: Mapping[str, Table]) -> Markup:
+    """A small chart: the axes of places stand side by side."""
     bins = _bins(tables)
     lines = {
         name: [float(table[b]["perplexity"]) if b in table else math.nan for b in bins]
         for name, table in tables.items()
     }
     said = f"perplexity by {AXES[axis]}"
-    yield tag("h3", f"By {AXES[axis].partition(',')[0]}")
-    yield both(lambda width: binned_lines(bins, lines, width, said, below=AXES[axis]))
-    if len(lines) > 1:
-        yield legend(list(lines))
+    drawn = binned_lines(
+        bins, lines, NARROW, said, below=AXES[axis], beside="perplexity", tens=True
+    )
+    return tag("div", tag("h3", f"By {AXES[axis].partition(',')[0]}"), drawn)
+
+
+def _drawn(found: Mapping[str, Mapping[str, Table]]) -> Markup:
+    telling = {axis: one for axis, one in found.items() if len(_bins(one)) > 1}
+    shown = telling or found  # a single point says no more than the table does
+    charts = tag("div", *(_chart(axis, one) for axis, one in shown.items()), class_="panels")
+    names = list(dict.fromkeys(name for one in found.values() for name in one))
+    # a colour is a place in the list, so names are told once only where all charts have them
+    alike = all(list(one) == names for one in found.values())
+    if len(names) < 2:
+        return charts
+    told = [legend(names)] if alike else [_named(axis, one) for axis, one in found.items()]
+    return joined([*told, charts])
+
+
+def _named(axis: str, tables: Mapping[str, Table]) -> Markup:
+    return joined([tag("p", f"By {axis}:", class_="soft"), legend(list(tables))])
 
 
 def _bins(tables: Mapping[str, Table]) -> list[str]:
@@ -148,10 +171,17 @@ def document_figure(every: Sequence[Evaluated]) -> Figure | None:
         for name, losses in shown.items()
         if len(losses) == MOST_DOCUMENTS
     ]
+    draw = columns if len(shares) <= FEW else binned_lines  # thin columns are not told apart
     parts = [
         both(
-            lambda width: binned_lines(
-                bins, shares, width, said, below="perplexity of a document", words="{} %"
+            lambda width: draw(
+                bins,
+                shares,
+                width,
+                said,
+                below="perplexity of a document",
+                beside="share of documents",
+                words="{} %",
             )
         )
     ]
@@ -159,7 +189,7 @@ def document_figure(every: Sequence[Evaluated]) -> Figure | None:
         name="documents",
         title="How documents differ",
         message=_document_message(*next(iter(shown.items()))),
-        drawing=joined(parts + ([legend(list(shares))] if len(shares) > 1 else [])),
+        drawing=joined([legend(list(shares)), *parts] if len(shares) > 1 else parts),
         numbers=(_hardest(shown), _spread_numbers(bins, shares)),
         code='found = evaluate(model, run, by=("document",))\nfound.by("document")',
         notes=tuple(notes),
@@ -168,10 +198,14 @@ def document_figure(every: Sequence[Evaluated]) -> Figure | None:
 
 def _document_message(name: str, losses: Mapping[str, tuple[int, float]]) -> str:
     values = np.exp(np.minimum([loss for _, loss in losses.values()], 700.0))
-    middle, high = np.quantile(values, (0.5, 0.95)).tolist()
+    middle, high = float(np.median(values)), float(values.max())
+    told = f"{name}: the median of {amount(len(losses), 'document')} has perplexity {exact(middle)}"
+    if exact(middle) == exact(high):
+        return f"{told}, and none has more."
+    twice = int((values > 2 * middle).sum())
     return (
-        f"{name}: the median of {amount(len(losses), 'document')} has perplexity {exact(middle)}, "
-        f"and {share(0.05)} have more than {exact(high)}."
+        f"{told}, the hardest {exact(high)}; {share(twice, len(values))} have more than twice the "
+        "median."
     )
 
 

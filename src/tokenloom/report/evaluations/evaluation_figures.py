@@ -7,11 +7,13 @@ what is by document alone, such as a page of tokens, has a figure of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tokenloom.evaluate.token_page import TokenPage, surprise_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import joined
+from tokenloom.report.copied_code import asked_again
 from tokenloom.report.evaluations.by_place import document_figure, loss_answer, place_figure
 from tokenloom.report.evaluations.over_steps import learned_answer, learned_figures
 from tokenloom.report.evaluations.pz_maps import pz_answer, pz_figures
@@ -34,8 +36,18 @@ def known_evaluations(given: Mapping[str, Any]) -> list[Evaluated]:
     return [evaluated(name, answer) for name, answer in given.items()]
 
 
-def evaluation_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
-    """What there is to show, from the whole to single tokens."""
+def evaluation_figures(every: Sequence[Evaluated], command: str = "") -> Iterator[Figure]:
+    """What there is to show, from the whole to single tokens, each with what prints its numbers.
+
+    Args:
+        every: the evaluations.
+        command: the command that made the page; empty if none did.
+    """
+    for figure in _figures(every):
+        yield replace(figure, code=asked_again(figure.name, command, "answers"))
+
+
+def _figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
     yield from pz_figures(every)
     for figure in (place_figure(every), document_figure(every)):
         if figure is not None:
@@ -70,13 +82,11 @@ def _tokens(name: str, page: TokenPage, anchor: str) -> Figure:
         for place in order.tolist()
     ]
     head = ("place", "id", "token", "log probability in nats")
-    code = "token_page(model, documents, number, seq_len=…)"
     return Figure(
         name=anchor,
         title=f"Every token of {name}",
         message=f"{page.words[:1].upper()}{page.words[1:]}.",
         drawing=joined([surprise_legend(), page.cells(MOST_TOKENS)]),
         numbers=(Numbers.of(head, rows, f"the {HARDEST} most surprising tokens"),),
-        code=f"from tokenloom.evaluate import token_page\n\n{code}",
         notes=(f"The first {MOST_TOKENS:,} tokens; {more:,} more follow.",) if more > 0 else (),
     )

@@ -15,8 +15,7 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.learned import Learned, learned
 from tokenloom.evaluate.periodic import flat
-from tokenloom.page.binned import binned_lines
-from tokenloom.page.charts import SERIES, both, heat, heat_legend, legend
+from tokenloom.page.charts import SERIES, both, heat, heat_legend, legend, lines
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
@@ -31,6 +30,8 @@ MOST_JOBS, MOST_STEPS = 4, 60
 MOST_DOCUMENTS = 20_000  # of a job; of more, a keyed sample
 
 SHOWN = 40  # documents of a map
+
+WIDE = 360  # places of a map, from the first to the last step
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -62,12 +63,18 @@ def learned_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
 def _figure(one: Evaluated, name: str) -> Figure:
     records = _some(one.records)
     losses = _curves(records)
-    steps = [f"{record['step']:,}" for record in records]
+    steps = [float(record["step"]) for record in records]
     parts: list[Markup] = []
     if losses:
         said = "loss over steps"
+        points = {
+            name: [one for one in zip(steps, some, strict=True) if math.isfinite(one[1])]
+            for name, some in losses.items()
+        }
         parts.append(tag("h3", "Loss of each evaluation"))
-        parts.append(both(lambda width: binned_lines(steps, losses, width, said, below="step")))
+        parts.append(
+            both(lambda width: lines(points, width, said, below="step", beside="loss in nats"))
+        )
         parts += [legend(list(losses))] if len(losses) > 1 else []
     tables, told, notes = [_loss_numbers(records, losses)], "", []
     for job, figure in _jobs(records):
@@ -88,7 +95,6 @@ def _figure(one: Evaluated, name: str) -> Figure:
         message=told or f"{plural(len(one.records), 'evaluation')}, step {first:,} to {last:,}.",
         drawing=joined(parts),
         numbers=tuple(tables),
-        code="from tokenloom.evaluate import learned\n\nlearned(records, job)",
         notes=tuple(notes),
     )
 
@@ -175,7 +181,25 @@ def _message(job: str, found: Learned) -> str:
         f"{amount(len(known))} of {amount(len(found.documents), 'document')} of {job} reach "
         f"{found.figure} {found.line:g} by step {found.steps[-1]:,}"
     )
-    return f"{told}, the first at step {known[0].step:,.0f}." if known else f"{told}."
+    if not known:
+        return f"{told}."
+    between = "" if known[0].step in found.steps else "about "
+    return f"{told}, the first at {between}step {known[0].step:,.0f}."
+
+
+def _wide(steps: Sequence[int]) -> list[int]:
+    """The checkpoint that is nearest to each of many places along the steps.
+
+    >>> _wide([0, 10, 100]).count(0) < _wide([0, 10, 100]).count(2)
+    True
+    """
+    if len(steps) < 2 or steps[0] == steps[-1]:
+        return list(range(len(steps)))
+    places = np.linspace(steps[0], steps[-1], WIDE + 1)
+    middles = (places[:-1] + places[1:]) / 2
+    nearest = np.abs(np.asarray(steps, float)[None] - middles[:, None]).argmin(axis=1)
+    found: list[int] = nearest.tolist()
+    return found
 
 
 def _map(records: Records, job: str, found: Learned) -> Iterator[Markup]:
@@ -190,7 +214,8 @@ def _map(records: Records, job: str, found: Learned) -> Iterator[Markup]:
             for record in records
         ]
         rows.append([_probability(float(value), found.figure) for value in values])
-    grid = np.array(rows)
+    # [documents, places]: a checkpoint has the places that are nearer to it than to others
+    grid = np.array(rows)[:, _wide([int(record["step"]) for record in records])]
     names = [f"document {one.document}" for one in chosen]
     is_loss = found.figure == "loss"
     what = "mean probability of a token" if is_loss else "mean P(z)"

@@ -7,19 +7,20 @@ how much of that would be guessed.
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.heat_map import pieces_of
-from tokenloom.page.charts import Bar, bars, both, heat, heat_legend
-from tokenloom.page.figure import Figure, Numbers
+from tokenloom.evaluate.windows.heat_map import most_remembered, power, pz_colours, pz_map
+from tokenloom.page.charts import Bar, bars, both, heat_legend
+from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated
+from tokenloom.report.subject import capital
 
 __all__ = ["MOST_MAPS", "pz_answer", "pz_figures"]
 
@@ -27,11 +28,7 @@ MOST_MAPS = 6  # evaluations with a figure of their own
 
 DOCUMENTS, COLUMNS = 40, 160  # of a map
 
-LOWEST = 16  # P(z) of 10^-LOWEST and less has the first colour
-
 BINS = 12  # of the histogram
-
-RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 NO_MAP = (
     "The file has no single windows, so there is no map over documents; the folder of tokenloom "
@@ -74,7 +71,7 @@ def pz_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None
 
 
 def _drawn(one: Evaluated, found: Extraction, name: str, title: str) -> Figure:
-    chosen = _chosen(found)
+    chosen = most_remembered(found, DOCUMENTS)
     whole = found.summary()
     asked = found.settings
     notes = list(one.notes)
@@ -110,46 +107,11 @@ def _message(whole: Mapping[str, Any]) -> str:
     )
 
 
-def _chosen(found: Extraction) -> list[int]:
-    """The documents with the largest P(z), in order of their numbers."""
-    order = np.argsort(found.windows.document, kind="stable")
-    numbers, first = np.unique(found.windows.document[order], return_index=True)
-    if not len(numbers):
-        return []
-    values = np.exp(found.windows.log_pz[order])
-    largest = np.maximum.reduceat(values, first)
-    means = np.add.reduceat(values, first) / np.diff(np.append(first, len(values)))
-    best = np.lexsort((numbers, -means, -largest))[:DOCUMENTS]
-    chosen: list[int] = sorted(numbers[best].tolist())
-    return chosen
-
-
 def _map(found: Extraction, chosen: Sequence[int]) -> Markup:
     if not chosen:
         return EMPTY
-    longest = max(found.lengths[one] for one in chosen)
-    piece = -(-longest // COLUMNS)
-    grid = np.zeros((len(chosen), -(-longest // piece)))
-    for row, document in enumerate(chosen):
-        powers = pieces_of(found.heat(document), piece) / math.log(10)
-        levels = np.clip(LOWEST + powers, 0.05, LOWEST)  # what is there is never nothing
-        grid[row, : len(powers)] = np.where(np.isnan(powers), 0.0, levels)
-    names = [f"document {one}" for one in chosen]
-    said = f"largest P(z) over the tokens of {plural(len(chosen), 'document')}"
-    drawn = both(
-        lambda width: heat(
-            grid,
-            width,
-            said,
-            x=(0, longest),
-            below="token of the document",
-            rows=names,
-            top=LOWEST,
-        )
-    )
-    return joined(
-        [drawn, heat_legend(f"P(z) of {_power(-LOWEST)} and less", "1; empty: no window")]
-    )
+    drawn = both(lambda width: pz_map(found, chosen, width, columns=COLUMNS))
+    return joined([drawn, heat_legend(*pz_colours(found, chosen, columns=COLUMNS))])
 
 
 def _bars(histogram: Sequence[Sequence[float]]) -> Markup:
@@ -162,20 +124,11 @@ def _bars(histogram: Sequence[Sequence[float]]) -> Markup:
     for last in range(len(known), 0, -step):
         some = known[max(0, last - step) : last]
         count = sum(one[2] for one in some)
-        name = f"{_power(some[0][0])} to {_power(some[-1][1])}"
+        name = f"{power(some[0][0])} to {power(some[-1][1])}"
         rows.append(Bar(name, count, f"{count:,}"))
     said = "windows by P(z)"
     head = tag("h3", "Windows by their P(z)")
     return joined([head, both(lambda width: bars(rows, width, said))])
-
-
-def _power(exponent: float) -> str:
-    """A power of ten.
-
-    >>> _power(0), _power(-12)
-    ('1', '10⁻¹²')
-    """
-    return f"10{f'{exponent:g}'.translate(RAISED)}" if exponent else "1"
 
 
 def _documents(found: Extraction, chosen: Sequence[int]) -> Numbers:
@@ -202,12 +155,16 @@ def _figures(control: Any) -> Mapping[str, Mapping[str, Any]]:
 
 def _beside(one: Evaluated, name: str) -> Figure:
     """A comparison without the windows that were compared."""
-    verdicts = sorted({str(each.get("verdict")) for each in _figures(one.control).values()})
+    verdicts = Counter(str(each.get("verdict")) for each in _figures(one.control).values())
+    every = "all " if len(verdicts) == 1 and len(_figures(one.control)) > 1 else ""
+    told = "; ".join(
+        f"{word} in {every}{plural(many, 'figure')}" for word, many in verdicts.items()
+    )
     return Figure(
         name=name,
-        title=f"{one.name}: beside documents that were held out",
-        message=f"Of {plural(len(_figures(one.control)), 'figure')}: {', '.join(verdicts)}.",
-        drawing=_control(one.control),
+        title=f"Beside documents that were held out: {one.name}",
+        message=f"{capital(told)}.",
+        drawing=_control_table(one.control),
         numbers=tuple(_control_numbers(one.control)),
         code="from tokenloom.evaluate import contrast\n\ncontrast(trained, held)",
     )
@@ -217,12 +174,22 @@ def _control(control: Any) -> Markup:
     figures = _figures(control)
     if not figures:
         return EMPTY
-    items = (
-        tag("li", tag("b", f"{name}: "), f"{exact(one.get('trained'))} trained, ",
-            f"{exact(one.get('held_out'))} held out: {one.get('verdict')}")
+    verdicts = {str(one.get("verdict")) for one in figures.values()}
+    told = f": {verdicts.pop()}" if len(verdicts) == 1 else ""
+    head = tag("h3", f"Beside documents that were held out{told}")
+    return joined([head, _control_table(control)])
+
+
+def _control_table(control: Any) -> Markup:
+    """The figures of both sides, and what the differences mean, if that is not always the same."""
+    figures = _figures(control)
+    few = len({str(one.get("verdict")) for one in figures.values()}) < 2
+    head = ("figure", "trained", "held out", "verdict")[: 3 if few else 4]
+    rows = [
+        (name, one.get("trained"), one.get("held_out"), one.get("verdict"))[: len(head)]
         for name, one in figures.items()
-    )  # fmt: skip
-    return joined([tag("h3", "Beside documents that were held out"), tag("ul", *items)])
+    ]
+    return numbers_html(Numbers.of(head, rows), wraps=True)
 
 
 def _control_numbers(control: Any) -> Iterator[Numbers]:

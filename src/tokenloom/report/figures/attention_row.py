@@ -18,7 +18,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import SERIES, series
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import Strip, StripSegment, strips_html
 from tokenloom.page.triangles import Block, attention_map
@@ -38,7 +38,10 @@ HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal p
 
 
 def boundary_figure(subject: RunSubject) -> Figure | None:
-    """A row with several documents, drawn with its attention; None for a run without rows."""
+    """A row with several documents, drawn with its attention; None for a run without rows.
+
+    Where every row that was looked at holds one document, the message says all.
+    """
     rows = subject.rows
     if not rows:
         return None
@@ -50,11 +53,9 @@ def boundary_figure(subject: RunSubject) -> Figure | None:
         name="boundaries",
         title="What documents in one row may look at",
         message=_message(row, found, looked, crossing),
-        drawing=_drawn(row, found),
+        drawing=_drawn(row, found) if sum(one > 0 for *_, one in found) > 1 else EMPTY,
         numbers=(_numbers(found),),
-        code=subject.python(
-            f"batch = run[{row.index}]\nprint(batch.segment_ids, batch.cu_seqlens, batch.loss_mask)"
-        ),
+        code=subject.table_code("boundaries"),
         notes=tuple(_notes(subject, looked, guessed=guessed)),
     )
 
@@ -80,21 +81,23 @@ def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
         about=row.source,
     )
     several = plural(len(segments), "segment")
-    panels = [
+    panels = (
         ("With boundaries", f"attention inside {several}", False),
         ("Without them", "attention across all segments", True),
-    ][: 1 + (len(segments) > 1)]  # one document has nothing to cross
+    )
     maps = (
         tag("div", tag("h3", title), attention_map(blocks, row.cells, said, all_pairs=crossed))
         for title, said, crossed in panels
     )
     items = [("swatch full", "inside a document"), ("swatch crossing", "across documents")]
+    if any(not one for *_, one in found):
+        items.append(("swatch filler", "filler"))
     listed = (tag("li", tag("span", class_=c, aria_hidden="true"), words) for c, words in items)
     return joined(
         [
             strips_html([strip]),
-            tag("ul", *listed, class_="legend") if len(segments) > 1 else None,
-            tag("div", *maps, class_="panels"),
+            tag("ul", *listed, class_="legend"),
+            tag("div", *maps, class_="panels squares"),
         ]
     )
 
@@ -218,8 +221,8 @@ def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
         )
         yield about + " ".join(words)
     yield (
-        "A model keeps to these boundaries if its attention gets them: segment_ids, cu_seqlens or "
-        "tokenloom.batch.attention.mask_mod."
+        "A model keeps to these boundaries if its attention gets them: segment_ids, cu_seqlens, or "
+        "mask_mod of tokenloom.batch.attention."
     )
     if looked < subject.examples:
         kind = "of the rows shown here" if guessed else "from a keyed sample of the run's rows"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.audit.scope import Scope
 from tokenloom.inspect.audit.verdicts import MEANINGS, LawVerdict
 from tokenloom.page.axes import Scale, axis_below, drawing
 from tokenloom.page.charts import both
@@ -23,6 +24,8 @@ __all__ = ["certificate_cautions", "certificate_figure", "laws_figure"]
 
 SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}
 
+ARRAYS = {"none": False, "sample": "sample"}  # as an audit is asked for them
+
 SIZE = 12  # digits of a digest that are shown
 
 
@@ -31,7 +34,7 @@ def certificate_figure(subject: RunSubject) -> Figure | None:
     found = subject.asked.certificate
     if found is None:
         return None
-    made = laws_figure(found, subject.python("print(run.audit())"))
+    made = laws_figure(found, subject.python(f"print(run.audit({_scope(found.scope)}))"))
     if found.subject.fingerprint == subject.run.fingerprint:
         return made
     return Figure(
@@ -57,6 +60,7 @@ def certificate_cautions(found: Certificate, run: tuple[str, str] | None) -> Ite
             words=f"The certificate is of run {audited.fingerprint[:16]}, not of this one.",
             remedy="Audit this run again: tokenloom audit RUN -o FILE.",
             figure="certificate",
+            gravity=3,
         )
         return
     if run is not None and audited.render_fingerprint != run[1]:
@@ -64,6 +68,7 @@ def certificate_cautions(found: Certificate, run: tuple[str, str] | None) -> Ite
             words="The certificate is of the same examples with other labels, masks or positions.",
             remedy="Audit this run again: tokenloom audit RUN -o FILE.",
             figure="certificate",
+            gravity=3,
         )
     for name, law in found.laws.items():
         if law.broken:
@@ -73,6 +78,7 @@ def certificate_cautions(found: Certificate, run: tuple[str, str] | None) -> Ite
                 f"{amount(law.looked_at)} {law.unit}.{example}",
                 remedy="Do not train on it before it is explained.",
                 figure="certificate",
+                gravity=3,
             )
 
 
@@ -93,12 +99,30 @@ def _message(found: Certificate) -> str:
     looked = [one for one in found.laws.values() if one.verdict != "not looked at"]
     broken = [name for name, one in found.laws.items() if one.broken]
     scope = found.scope
-    rows = f"rows {scope.first:,} to {scope.last:,}"
+    rows = _rows(scope)
     if scope.sample is not None:
         rows = f"a sample of {amount(scope.rows, 'row')} of {rows}"
     if broken:
         return f"{plural(len(broken), 'law')} broken in {rows}: {', '.join(broken)}."
+    if len(looked) == 1:
+        return f"The one law that was looked at holds, in {rows}."
     return f"All {plural(len(looked), 'law')} that were looked at hold, in {rows}."
+
+
+def _scope(scope: Scope) -> str:
+    """The arguments of the audit that gave a certificate."""
+    given = [str(scope.first), str(scope.last)]
+    given += [f"arrays={ARRAYS[scope.arrays]!r}"] if scope.arrays != "all" else []
+    given += [f"sample={scope.sample}"] if scope.sample is not None else []
+    given += [f"seed={scope.seed}"] if scope.seed else []
+    return ", ".join(given)
+
+
+def _rows(scope: Scope) -> str:
+    """The rows that were looked at; `last` is the first that was not."""
+    if scope.last - scope.first <= 1:
+        return f"row {scope.first:,}" if scope.last > scope.first else "no row"
+    return f"rows {scope.first:,} to {scope.last - 1:,}"
 
 
 def _range(found: Certificate) -> Markup:
@@ -114,13 +138,13 @@ def _range(found: Certificate) -> Markup:
         long = max(2.0, across(scope.last) - left)
         whole = {"x": 8, "y": 4, "width": width - 20, "height": 18, "rx": 3}
         part = {"x": f"{left:g}", "y": 4, "width": f"{long:g}", "height": 18, "rx": 3}
-        title = tag("title", f"rows {scope.first:,} to {scope.last:,}")
+        title = tag("title", _rows(scope))
         parts = [
             tag("rect", **whole, class_="filler"),
             tag("rect", title, **part, class_="s3" if found.ok else "s6"),
             *axis_below(across, 26, "row of the run"),
         ]
-        said = f"rows {scope.first:,} to {scope.last:,} of {total:,} were looked at"
+        said = f"{_rows(scope)} of {total:,} were looked at"
         return drawing(width, 70, said, parts)
 
     return both(draw)
@@ -175,7 +199,10 @@ def _notes(found: Certificate) -> Iterator[str]:
     errors = found.counts.get("mixture_error", {})
     if errors:
         worst = max(errors, key=lambda name: errors[name])
-        yield f"Largest error of the mixture at any prefix: {errors[worst]:.4g} ({worst})."
+        yield (
+            f"The mixture is never further from its weights than {errors[worst]:.4g}, in units of "
+            f"its cost ({worst})."
+        )
     made = found.made_with
     loops = "compiled loops" if made.native else "NumPy alone"
     yield (

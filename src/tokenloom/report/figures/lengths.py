@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from tokenloom.page.charts import Mark, both, legend
+from tokenloom.inspect.length_picture import SHARES, lengths_chart
+from tokenloom.page.charts import both, legend
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined
 from tokenloom.page.numbers import amount, share
 from tokenloom.report.some_lengths import (
@@ -46,12 +46,7 @@ def length_figure(subject: RunSubject) -> Figure:
         message=_message(whole, frame),
         drawing=lengths_drawn(whole.doublings(), frame),
         numbers=(_by_source(found), _by_length(whole.doublings())),
-        code=subject.python(
-            "for source in run.run.sources:\n"
-            "    line = source.layout.line\n"
-            "    edges = line.bounds(0, line.documents)[1]\n"
-            "    print(source.name, edges[1:] - edges[:-1])"
-        ),
+        code=subject.table_code("lengths"),
         notes=tuple(_notes(found)),
     )
 
@@ -82,57 +77,8 @@ def lengths_drawn(doublings: Sequence[Doubling], frame: int | None = None) -> Ma
     """
     if not doublings:
         return Markup()
-    total = sum(one.documents for one in doublings) or 1
-    low = _digits(doublings[0])
-    values = {
-        "documents": [100 * one.documents / total for one in doublings],
-        "tokens": [100 * one.share for one in doublings],
-    }
-    titles = {
-        name: [
-            f"{one.name} tokens: {share(value / 100)} of all {name}"
-            for one, value in zip(doublings, shares, strict=True)
-        ]
-        for name, shares in values.items()
-    }
-    marks = [] if frame is None else [Mark(_place(frame, low), f"frame: {frame:,}")]
-    said = "share of documents and of tokens by length"
-    drawn = both(
-        lambda width: columns(
-            [_short(low + number) for number in range(len(doublings))],
-            values,
-            width,
-            said,
-            below="tokens of a document, from … on",
-            words="{} %",
-            titles=titles,
-            marks=marks,
-        )
-    )
-    return joined([legend(["share of documents", "share of tokens"]), drawn])
-
-
-def _digits(one: Doubling) -> int:
-    """Binary digits of the lengths of a doubling."""
-    return int(one.name.split("-")[0].replace(",", "")).bit_length()
-
-
-def _place(length: int, low: int) -> float:
-    """Where a length lies among doublings that start with `low` binary digits."""
-    return math.log2(max(length, 1)) + 1 - low
-
-
-def _short(digits: int) -> str:
-    """The shortest length with this number of binary digits; a thousand is 1,024.
-
-    >>> [_short(n) for n in (0, 1, 5, 11, 15, 21)]
-    ['0', '1', '16', '1k', '16k', '1M']
-    """
-    low = (1 << digits) >> 1
-    for power, letter in ((30, "G"), (20, "M"), (10, "k")):
-        if low >> power:
-            return f"{low >> power}{letter}"
-    return str(low)
+    drawn = both(lambda width: lengths_chart(doublings, width, frame))
+    return joined([legend(SHARES), drawn])
 
 
 def _message(counts: LengthCounts, frame: int) -> str:

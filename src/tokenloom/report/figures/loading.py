@@ -2,7 +2,8 @@
 
 One idea: reads and cache follow from the run and the ranks alone. Waiting needs the speed of the
 source and of a step; where nobody gave them, a table has three typical sources, with the numbers
-that it assumes.
+that it assumes. The first step waits for its first request, whatever is fetched ahead later, so the
+first wait and the later ones are always told apart.
 """
 
 from __future__ import annotations
@@ -12,15 +13,28 @@ from typing import NamedTuple
 
 from tokenloom.inspect.simulate.answer import RankTotals, Simulation, Stalls
 from tokenloom.inspect.simulate.stalls import group_seconds
-from tokenloom.page.charts import Bar, bars, both, legend
+from tokenloom.order.shuffle import BlockShuffle
+from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import RunSubject, capital
 
-__all__ = ["TYPICAL", "TypicalSource", "fed_by", "loading_figure"]
+__all__ = [
+    "TYPICAL",
+    "TypicalSource",
+    "advice_for",
+    "fed_by",
+    "first_from",
+    "loading_figure",
+    "waits_in_words",
+]
 
 RANKS = 8  # that are drawn
+
+HOW = {"fits": "fits the cache", "thrashes": "fetches again", "reads rows": "row by row"}
+
+LOWER = "lower window_blocks"  # advice for orders that have windows
 
 
 class TypicalSource(NamedTuple):
@@ -47,10 +61,36 @@ TYPICAL = (
 
 
 def fed_by(found: Simulation, source: TypicalSource) -> float:
-    """Seconds that fetching one step takes, on the rank that reads most, on average."""
+    """Seconds that a source is busy for one step, on the rank that reads most, on average.
+
+    Most steps read nothing where blocks hold the rows of many steps; a loader fetches these blocks
+    ahead, so that is what has to fit into the time of a step.
+    """
     worst = max(found.ranks, key=lambda one: one.bytes)
     speed = source.latency, source.bandwidth, source.parallel
     return group_seconds(worst.reads, worst.bytes, speed) / max(1, found.steps)
+
+
+def first_from(first: Sequence[RankTotals], source: TypicalSource) -> float:
+    """Seconds until a source has answered everything that the first step reads, on any rank."""
+    speed = source.latency, source.bandwidth, source.parallel
+    return max((group_seconds(one.reads, one.bytes, speed) for one in first), default=0.0)
+
+
+def waits_in_words(stalls: Stalls) -> str:
+    """How long training waits: for its first step, and after it."""
+    later, rest = stalls.waited - stalls.first_wait, stalls.seconds - stalls.first_wait
+    told = f"training waits {seconds(stalls.first_wait)} for its first step"
+    if later <= 0:
+        return f"{told}, and never after it"
+    return f"{told}, and {share(later, rest)} of the time after it"
+
+
+def advice_for(subject: RunSubject, advice: str) -> str:
+    """Advice about the cache as a sentence, without what an order of this run does not have."""
+    if not any(isinstance(one.shuffle, BlockShuffle) for one in subject.run.run.sources):
+        advice = advice.replace(LOWER, "use .block_shuffle()")
+    return f"{capital(advice.rstrip('. '))}."
 
 
 def loading_figure(subject: RunSubject) -> Figure | None:
@@ -67,8 +107,8 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     if found.stalls is None:
         rows = [_typical_bar(found, one) for one in TYPICAL]
         parts += [
-            tag("h3", "Fetching a step from three typical sources"),
-            both(lambda width: bars(rows, width, "seconds to fetch a step")),
+            tag("h3", "Fetching ahead from three typical sources, for each step on average"),
+            both(lambda width: bars(rows, width, "seconds to fetch a step, on average")),
         ]
     else:
         parts += [tag("h3", "Where the time goes"), _time(found.stalls)]
@@ -79,10 +119,10 @@ def loading_figure(subject: RunSubject) -> Figure | None:
         drawing=joined(parts),
         numbers=(
             _ranks(found),
-            _typical(found) if found.stalls is None else _stalls(found.stalls),
+            _typical(subject, found) if found.stalls is None else _stalls(found.stalls),
         ),
-        code=_code(subject),
-        notes=tuple(_notes(found)),
+        code=subject.python(subject.simulated()),
+        notes=tuple(_notes(subject, found)),
     )
 
 
@@ -105,7 +145,7 @@ def _message(found: Simulation) -> str:
     stalls = found.stalls
     if stalls is None or not stalls.step_seconds:
         return f"{told}."
-    return f"{told}. Training waits {share(stalls.waited, stalls.seconds)} of the time."
+    return f"{told}. {capital(waits_in_words(stalls))}."
 
 
 def _bytes(found: Simulation) -> list[Bar]:
@@ -114,7 +154,9 @@ def _bytes(found: Simulation) -> list[Bar]:
         ordered = sorted(ranks, key=lambda one: one.bytes)
         places = [round(k * (len(ranks) - 1) / (RANKS - 1)) for k in range(RANKS)]
         ranks = tuple(ordered[place] for place in places)
-    return [Bar(f"rank {one.rank}, {one.how}", one.bytes, binary_size(one.bytes)) for one in ranks]
+    return [
+        Bar(f"rank {one.rank}: {HOW[one.how]}", one.bytes, binary_size(one.bytes)) for one in ranks
+    ]
 
 
 def _cache(found: Simulation) -> list[Bar]:
@@ -139,8 +181,7 @@ def _time(stalls: Stalls) -> Markup:
         Bar("waiting for the first step", stalls.first_wait, seconds(stalls.first_wait), "s2"),
         Bar("waiting later", later, seconds(later), "s6"),
     ]
-    chart = both(lambda width: bars(rows, width, "time spent training and waiting"))
-    return joined([legend([row.name for row in rows], classes=["s3", "s2", "s6"]), chart])
+    return both(lambda width: bars(rows, width, "time spent training and waiting"))
 
 
 def _typical_bar(found: Simulation, source: TypicalSource) -> Bar:
@@ -156,14 +197,18 @@ def _feeds(found: Simulation, each: float) -> str:
     return f"{amount(float(f'{tokens:.3g}'))} tokens/s"
 
 
-def _typical(found: Simulation) -> Numbers:
+def _typical(subject: RunSubject, found: Simulation) -> Numbers:
     rows = []
     for source in TYPICAL:
         each = fed_by(found, source)
         speed = seconds(source.latency), f"{source.bandwidth / 1e6:,.0f} MB/s", source.parallel
-        rows.append((source.name, *speed, each, _feeds(found, each)))
-    head = ("source", "latency", "bandwidth", "requests at a time", "seconds of a step", "feeds")
-    return Numbers.of(head, rows, "assumed speeds, for each rank; what a step then takes to fetch")
+        wait = first_from(subject.first_step, source)
+        rows.append((source.name, *speed, wait, each, _feeds(found, each)))
+    head = (
+        *("source", "latency", "bandwidth", "requests at a time", "seconds until the first step"),
+        *("seconds of a step, on average", "feeds at most"),
+    )
+    return Numbers.of(head, rows, "assumed speeds, for each rank; what fetching ahead then takes")
 
 
 def _ranks(found: Simulation) -> Numbers:
@@ -183,6 +228,7 @@ def _ranks(found: Simulation) -> Numbers:
 
 
 def _stalls(one: Stalls) -> Numbers:
+    later, rest = max(0.0, one.waited - one.first_wait), one.seconds - one.first_wait
     rows: Sequence[tuple[str, object]] = [
         ("seconds of a request", one.latency),
         ("bytes per second", one.bandwidth),
@@ -190,6 +236,8 @@ def _stalls(one: Stalls) -> Numbers:
         ("steps simulated", one.steps),
         ("seconds in all", one.seconds),
         ("seconds waited", one.waited),
+        ("seconds waited after the first step", later),
+        ("share of the time after it", later / rest if rest else 0.0),
         ("seconds until the first step", one.first_wait),
         ("longest wait after it", one.longest_wait),
         ("steps that wait", one.stalled_steps),
@@ -197,20 +245,8 @@ def _stalls(one: Stalls) -> Numbers:
     return Numbers.of(("what", "value"), rows, "waiting, in a simple model of the source")
 
 
-def _code(subject: RunSubject) -> str:
-    asked, given = subject.asked, []
-    for name in ("ranks", "latency", "bandwidth", "step_seconds"):
-        value = getattr(asked, name)
-        if value is not None and (name, value) != ("ranks", 1):
-            given.append(f", {name}={value!r}")
-    size = subject.batch_size
-    told = size if isinstance(size, int) else [tuple(one) for one in size]
-    steps = subject.step_count
-    return subject.python(f"print(run.simulate({steps}, batch_size={told}{''.join(given)}))")
-
-
-def _notes(found: Simulation) -> list[str]:
-    notes = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+def _notes(subject: RunSubject, found: Simulation) -> list[str]:
+    notes = [advice_for(subject, note) for note in found.notes]
     if found.stalls is not None and found.stalls.steps < found.steps:
         notes.append(f"Waiting is that of the first {plural(found.stalls.steps, 'step')}.")
     if len(found.ranks) > RANKS:
@@ -222,5 +258,10 @@ def _notes(found: Simulation) -> list[str]:
             for one in TYPICAL
         )
         notes.append(f"Speeds of typical sources are assumed, for each rank: {told}.")
+        notes.append(
+            "A step takes that long on average, because most steps find their rows in memory: "
+            "fetching ahead hides it wherever a step takes longer. The first step waits for its "
+            "own requests."
+        )
         notes.append("Give --latency, --bandwidth and --step-seconds to see how long steps wait.")
     return notes

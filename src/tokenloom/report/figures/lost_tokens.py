@@ -1,12 +1,13 @@
 """Where the tokens of the stores go: shown, not reached, in no row, not selected.
 
 One idea: every token of a store ends in exactly one of these, so their shares add up, and what is
-lost stands beside what is kept, source by source in the table.
+lost stands beside what is kept, source by source in the table. A document that several sources
+select counts once for each of them; where nobody counted, the bar says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
@@ -28,41 +29,59 @@ SHOWN = 100  # sources of the table; the largest
 def lost_figure(subject: RunSubject) -> Figure | None:
     """Where tokens go; None for a run without any."""
     found = subject.leftovers
-    kept = int(found.total("tokens"))
-    if not kept:
+    if not found.tokens:
         return None
-    stored = kept + int(found.total("unselected_tokens"))
-    parts = list(_parts(found, kept))
+    stored = found.tokens + found.unselected_tokens
+    parts = list(_parts(found))
     rows = [Bar(name, tokens, share(tokens, stored), colour) for name, tokens, colour in parts]
-    reached = parts[0][1]
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=f"Of {amount(stored, 'token')}, {share(reached, stored)} are shown at least once, "
-        f"{share(found.lost, stored)} are in no row, and {share(found.filler)} of the cells shown "
-        "are filler.",
+        message=_message(found, stored),
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
-        numbers=(_by_source(found), _by_reason(found)),
-        code=subject.python(
-            f"print(run.simulate({subject.step_count}, batch_size={subject.batch_size!r}))"
-        )
-        if found.examples
-        else "",
+        numbers=(
+            _by_part(parts, stored),
+            _by_source(found),
+            _by_reason(found, stored),
+            _by_cell(found),
+        ),
+        code=subject.table_code("lost"),
         notes=tuple(_notes(found)),
     )
 
 
-def _parts(found: Leftovers, kept: int) -> Iterator[tuple[str, int, str]]:
+def _message(found: Leftovers, stored: int) -> str:
+    once, uncounted = int(found.total("once")), int(found.total("uncounted"))
+    told = f"Of {amount(stored, 'token')}, {share(once, stored)} {_are(once)} shown at least once"
+    if uncounted:
+        told = f"Of {amount(stored, 'token')}, {share(uncounted, stored)} were not counted"
+        told += f", {share(once, stored)} {_are(once)} known to be shown at least once"
+    cells = f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
+    return f"{told}, {share(found.lost, stored)} {_are(found.lost)} in no row{cells}."
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _parts(found: Leftovers) -> Iterator[tuple[str, int, str]]:
     """(name, tokens, class) of where tokens go; all of them together are those of the stores."""
-    never = int(found.total("never_tokens"))
-    yield "shown at least once", max(0, kept - found.lost - never), "s1"
+    yield "shown at least once", int(found.total("once")), "s1"
+    never = int(found.total("unreached"))
     if never:
         yield "in rows that are not reached", never, "s5"
     for name, tokens in sorted(found.reasons.items(), key=lambda one: -one[1]):
         yield REASONS[name].split(",")[0], tokens, "s6"
-    left = int(found.total("unselected_tokens"))
-    if left:
-        yield "not selected", left, "rest"
+    uncounted = int(found.total("uncounted"))
+    if uncounted:
+        yield "not counted", uncounted, "s2"
+    if found.unselected_tokens:
+        yield "not selected", found.unselected_tokens, "rest"
+
+
+def _by_part(parts: Sequence[tuple[str, int, str]], stored: int) -> Numbers:
+    rows = [(name, tokens, tokens / stored) for name, tokens, _ in parts]
+    return Numbers.of(("where", "tokens", "share"), rows, "where tokens go")
 
 
 def _by_source(found: Leftovers) -> Numbers:
@@ -81,8 +100,8 @@ def _row(one: SourceLeftovers, seq_len: int) -> tuple[object, ...]:
         one.documents,
         one.tokens,
         one.unselected_tokens,
-        one.lost,
-        one.never_tokens,
+        one.lost if one.counted else None,
+        one.unreached if one.counted else None,
         one.rows,
         one.never_rows,
         one.never_documents,
@@ -91,17 +110,38 @@ def _row(one: SourceLeftovers, seq_len: int) -> tuple[object, ...]:
     )
 
 
-def _by_reason(found: Leftovers) -> Numbers:
-    rows = [(REASONS[name], tokens) for name, tokens in found.reasons.items()]
-    return Numbers.of(("reason", "tokens in no row"), rows, "why tokens are in no row")
+def _by_reason(found: Leftovers, stored: int) -> Numbers:
+    rows = [(REASONS[name], tokens, tokens / stored) for name, tokens in found.reasons.items()]
+    if len(rows) != 1:
+        rows.append(("all of them", found.lost, found.lost / stored))
+    head = ("reason", "tokens in no row", "share")
+    return Numbers.of(head, rows, "why tokens are in no row")
+
+
+def _by_cell(found: Leftovers) -> Numbers:
+    filler = found.filler
+    rows = [
+        ("a token", found.cells * (1 - filler), 1 - filler),
+        ("filler", found.cells * filler, filler),
+    ]
+    head = ("what a cell holds", "cells", "share")
+    return Numbers.of(head, rows if found.cells else [], "cells of the rows shown")
 
 
 def _notes(found: Leftovers) -> Iterator[str]:
     if found.dropped:
+        verb = "makes" if found.dropped == 1 else "make"
         yield (
-            f"The last {plural(found.dropped, 'example')} make no whole step and are not counted "
-            "as shown."
+            f"The last {plural(found.dropped, 'example')} {verb} no whole step and "
+            f"{_are(found.dropped)} not counted as shown."
         )
+    shared = found.shared_documents
+    if shared:
+        least = "" if all(one.is_exact for one in found.stores) else "at least "
+        yield (
+            f"{least}{plural(shared, 'document')} {_are(shared)} selected by several sources, and "
+            "counted once for each of them."
+        ).capitalize()
     if not found.visited:
         yield (
             "Documents never shown are those that no row holds; those of rows that are not reached "

@@ -2,30 +2,37 @@
 
 One idea: shares are those of the stretch between two points, not of everything so far, so that a
 stage or an edit is a step and not a slow bend. The eight sources with most tokens have a colour,
-all others are the rest.
+all others are the rest; where the rest is most of all, the eight are drawn among themselves. A run
+of one source has no shares: its figure is in `tokenloom.report.figures.times_shown`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit
-from tokenloom.page.charts import SERIES, Mark, areas, both, legend
+from tokenloom.page.charts import SERIES, Bar, Mark, areas, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.markup import Markup, joined
+from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.consumption import Consumption, deviation_of
+from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
+from tokenloom.report.figures.times_shown import repeats_table, times_figure
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["changes_of", "mixture_figure", "shares_of"]
+__all__ = ["changes_of", "mixture_figure", "shares_of", "shares_over_steps"]
 
 Float64 = NDArray[np.float64]
 
 MARKS = 12  # that are drawn
+
+LETTERS = 46  # of the words beside a mark
+
+GREY = 0.5  # of all tokens; if the rest has more, the others are drawn among themselves
 
 REST = "the rest"
 
@@ -47,11 +54,16 @@ def shares_of(consumption: Consumption) -> Float64:
 
 def changes_of(subject: RunSubject) -> list[tuple[int, str]]:
     """(example, words) of every stage and edit of a run."""
-    stages = subject.run._stages
-    found = []
+    return [(at, _short(words)) for at, _, words in _changes(subject)]
+
+
+def _changes(subject: RunSubject) -> list[tuple[int, str, str]]:
+    """(example, all of its words, its words beside a line) of every stage and edit."""
+    stages, found = subject.run._stages, []
     for number, edit in enumerate(subject.run.edits):
-        what = f"stage {number + 2}" if number < stages else f"edit: {_words(edit)}"
-        found.append((edit.at, what))
+        words = _words(edit)
+        name = f"stage {number + 2}" if number < stages else f"edit: {words}"
+        found.append((edit.at, f"stage {number + 2}: {words}" if number < stages else name, name))
     return found
 
 
@@ -61,17 +73,21 @@ def _words(edit: Edit) -> str:
     parts += [f"appends to {', '.join(edit.append)}"] if edit.append else []
     if edit.quarantine:
         parts.append(f"leaves out {plural(len(edit.quarantine), 'document')}")
-    changed = [name for name in edit.weights if name not in edit.add]
-    parts += [f"weighs {', '.join(changed)}"] if changed else []
-    told = "; ".join(parts) or "nothing"
-    return told if len(told) <= 40 else f"{told[:39]}…"
+    changed = {name: one for name, one in edit.weights.items() if name not in edit.add}
+    told = ", ".join(f"{name} {weight:g}" for name, weight in changed.items())
+    parts += [f"weights {told}"] if changed else []
+    return "; ".join(parts) or "nothing"
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= LETTERS else f"{words[: LETTERS - 1]}…"
 
 
 def mixture_figure(subject: RunSubject) -> Figure | None:
-    """Shares of the sources over the steps; None for a run of one source."""
+    """Shares of the sources over the steps; how often rows come, for a run of one source."""
     names = subject.run.run.names
     if len(names) < 2:
-        return None
+        return times_figure(subject)
     title = "Which source is trained when"
     consumption = subject.consumption
     if len(consumption.points) < 2 or not subject.trained:
@@ -85,7 +101,7 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
             title=title,
             message=_message(subject, order),
             reason=subject.reason_for(consumption.missing),
-            numbers=(_totals(subject, order),),
+            numbers=(_totals(subject, order), repeats_table(subject)),
             code=subject.keeping(),
             notes=("Tokens and rows in the table are estimates, as if rows were alike.",),
         )
@@ -94,17 +110,42 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
         title=title,
         message=_message(subject, order),
         drawing=_drawn(subject, order),
-        numbers=(_totals(subject, order), _over_time(subject, order)),
-        code=subject.python(f"print(run.consumed({subject.trained}))"),
+        numbers=(
+            _totals(subject, order),
+            _over_time(subject, order),
+            repeats_table(subject),
+            *_errors(subject, order),
+            *_all_changes(subject),
+        ),
+        code=subject.python(
+            f"for source in run.consumed({subject.trained}):\n    print(source)\n"
+            f"{subject.simulated()}"
+        ),
         notes=tuple(_notes(subject, order)),
     )
 
 
-def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
-    points = subject.consumption.points
-    steps = [subject.step_at(one.examples) for one in points]
-    found = shares_of(subject.consumption)
-    x, rows = [], []
+class SharesOverSteps(NamedTuple):
+    """What is drawn: places, shares of each source at them, and what changes them."""
+
+    x: list[float]
+    shares: dict[str, list[float]]
+    marks: list[Mark]
+
+    def chart(self, width: int) -> Markup:
+        """The shares as areas above each other; `width` is in pixels."""
+        said = f"shares of {plural(len(self.shares), 'source')} over the steps"
+        left = "share of tokens"
+        return areas(self.x, self.shares, width, said, below="step", beside=left, marks=self.marks)
+
+
+def shares_over_steps(subject: RunSubject, order: Sequence[int]) -> SharesOverSteps:
+    """Shares between the points of a run, the sources in this order."""
+    consumption = _at_steps(subject)
+    steps = [subject.step_at(one.examples) for one in consumption.points]
+    found = shares_of(consumption)
+    x: list[float] = []
+    rows = []
     for number, values in enumerate(found):  # a share holds from point to point
         x += [steps[number], steps[number + 1]]
         rows += [values, values]
@@ -115,9 +156,55 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
     if len(order) > SERIES:
         shares[REST] = stacked[:, list(order[SERIES:])].sum(axis=1).tolist()
     marks = [Mark(subject.step_at(at), words) for at, words in changes_of(subject)[:MARKS]]
-    said = f"shares of {plural(len(shares), 'source')} over the steps"
-    chart = both(lambda width: areas(x, shares, width, said, below="step", marks=marks))
-    return joined([legend(list(shares)), chart])
+    return SharesOverSteps(x, shares, marks)
+
+
+def _at_steps(subject: RunSubject) -> Consumption:
+    """What was taken where steps start: between two of them a share has a stretch to hold for."""
+    whole = subject.consumption
+    points = [one for one in whole.points if subject.is_whole(one.examples)]
+    return Consumption(tuple(points), whole.missing)
+
+
+def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
+    found = shares_over_steps(subject, order)
+    last = subject.consumption.points[-1].taken
+    total = sum(one.tokens for one in last) or 1
+    shown = sum(last[one].tokens for one in order[:SERIES])
+    if total - shown <= GREY * total:
+        return joined([legend(list(found.shares)), both(found.chart)])
+    named = {name: np.array(one) for name, one in found.shares.items() if name != REST}
+    every = np.maximum(sum(named.values()), 1e-12)
+    inside = found._replace(shares={name: (one / every).tolist() for name, one in named.items()})
+    about = (
+        f"The {len(named)} largest sources among themselves: {share(shown, total)} of all tokens"
+    )
+    rows = list(_ranked(subject, order))
+    return joined(
+        [
+            tag("h3", about),
+            legend(list(inside.shares)),
+            both(inside.chart),
+            tag("h3", "All sources, by their share of all tokens"),
+            both(lambda width: bars(rows, width, "share of tokens, by rank of the source")),
+        ]
+    )
+
+
+def _ranked(subject: RunSubject, order: Sequence[int]) -> Iterator[Bar]:
+    """The largest sources, and groups of the others, each four times as many as the one before."""
+    last = subject.consumption.points[-1].taken
+    total = sum(one.tokens for one in last) or 1
+    for place, number in enumerate(order[:SERIES]):
+        tokens = last[number].tokens
+        yield Bar(last[number].name, tokens, share(tokens, total), f"s{place + 1}")
+    first, size = SERIES, 3 * SERIES
+    while first < len(order):
+        some = order[first : first + size]
+        tokens = sum(last[number].tokens for number in some)
+        name = f"rank {first + 1:,} to {first + len(some):,}"
+        yield Bar(name, tokens, share(tokens, total), "rest")
+        first, size = first + size, 4 * size
 
 
 def _message(subject: RunSubject, order: Sequence[int]) -> str:
@@ -138,7 +225,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     if worst is not None:
         unit = "row" if _cost(subject) == "rows" else "token"
         off = amount(float(f"{abs(worst.amount):.3g}"), unit)
-        told += f". Shares are never further than {off} from the weights at the points drawn"
+        told += f". At the points looked at, shares are never further than {off} from the weights"
     return f"{told}."
 
 
@@ -164,16 +251,44 @@ def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:
 
 
 def _over_time(subject: RunSubject, order: Sequence[int]) -> Numbers:
-    names, points = subject.run.run.names, subject.consumption.points
+    names, consumption = subject.run.run.names, _at_steps(subject)
+    points, found = consumption.points, shares_of(consumption)
     top = list(order[:SERIES])
     rest = [REST] if len(order) > SERIES else []
-    found = shares_of(subject.consumption)
     rows = []
     for point, values in zip(points[1:], found, strict=True):
         others = [float(values[list(order[SERIES:])].sum())] if rest else []
         rows.append((subject.step_at(point.examples), *values[top].tolist(), *others))
     head = ("up to step", *(names[one] for one in top), *rest)
     return Numbers.of(head, rows, "share of tokens since the line before")
+
+
+def _errors(subject: RunSubject, order: Sequence[int]) -> Iterator[Numbers]:
+    """How far each source is from its weight, at worst; none where weights do not hold."""
+    run = subject.run.run
+    found = deviations_of(run, subject.consumption)
+    if not found or not isinstance(run, MixedRun):
+        return
+    weights = {clock.name: clock.weight for clock in run.stages[-1].merge.clocks}
+    whole = sum(weights[one] for one in found if one in weights)
+    unit = _cost(subject)
+    rows = []
+    for name in (run.names[number] for number in order):
+        if name in found:
+            one, weight = found[name], weights.get(name, 0.0)
+            step = subject.step_at(one.examples)
+            rows.append((name, weight, weight / whole, one.amount, one.examples, step))
+    head = (
+        *("source", "weight at the end", "share of the weights", f"largest error, {unit}"),
+        *("at example", "at step"),
+    )
+    yield Numbers.of(head, rows, "error against the weights at the points looked at")
+
+
+def _all_changes(subject: RunSubject) -> Iterator[Numbers]:
+    rows = [(at, subject.step_at(at), words) for at, words, _ in _changes(subject)]
+    if rows:
+        yield Numbers.of(("from example", "from step", "what changes"), rows, "stages and edits")
 
 
 def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
@@ -186,5 +301,5 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
     if len(changes) > MARKS:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")
     if len(order) > SERIES:
-        found.append(f"{plural(len(order) - SERIES, 'source')} drawn as the rest.")
+        found.append(f"{plural(len(order) - SERIES, 'source')} not drawn one by one.")
     return found

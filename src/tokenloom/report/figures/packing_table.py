@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tokenloom.layout.splice.rows import Spliced
 from tokenloom.page.charts import Bar, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.ways_to_pack import BUDGET, WINDOWS, PackingWay, PackingWays, ways_of
 
 __all__ = ["packing_figure", "ways_drawn"]
 
 HEAD = (
-    *("source", "way", "this run", "rows", "fill", "lost", "cut", "cut needlessly"),
-    *("segments a row", "attention"),
+    *("source", "way", "this run", "rows", "share of cells filled", "share of tokens lost"),
+    *("documents cut", "cut needlessly", "segments a row", "attention"),
 )
 
 SHOWN = 8  # sources; the largest
@@ -32,21 +33,22 @@ WORTH = 0.005  # of cells, tokens or documents; less is no reason to change anyt
 
 def packing_figure(subject: RunSubject) -> Figure | None:
     """Ways of packing side by side; None if every source is spliced."""
-    runs = sorted(subject.run.run.sources, key=lambda one: -one.layout.line.tokens)
+    packed = [one for one in subject.run.run.sources if not isinstance(one.layout, Spliced)]
+    runs = sorted(packed, key=lambda one: -one.layout.line.tokens)
     shown = runs[:SHOWN]
     tried = {one.name: ways_of(one.layout, BUDGET // len(shown)) for one in shown}
     found = {name: ways for name, ways in tried.items() if ways is not None and ways.tokens}
     if not found:
         return None
     name, largest = next(iter(found.items()))
-    several = len(runs) > 1
+    several = len(subject.run.sources) > 1
     return Figure(
         name="packing",
         title="How rows are filled, and how else they could be",
-        message=(f"{name}: " if several else "") + _message(largest),
+        message=_message(largest, f"In {name}, " if several else ""),
         drawing=ways_drawn(largest, name if several else ""),
         numbers=(_numbers(found),),
-        code=subject.python(_code(subject.run.run.names.index(name), subject.run.seq_len)),
+        code=subject.table_code("packing"),
         notes=tuple(_notes(found, len(runs))),
     )
 
@@ -55,17 +57,27 @@ def ways_drawn(ways: PackingWays, name: str = "") -> Markup:
     """Bars of fill and of documents cut; the run's own are blue."""
     about = f" of {name}" if name else ""
     fill = [_bar(one, one.tally.fill, _filled(one)) for one in ways.ways]
-    cut = [_bar(one, one.needless, share(one.needless)) for one in ways.ways]
-    least = max(0.05, *(one.needless for one in ways.ways))
-    return joined(
-        [
-            legend(["this run", "other ways"], classes=["s1", "rest"]),
-            tag("h3", f"Cells that hold a token{about}"),
-            both(lambda width: bars(fill, width, "share of cells that hold a token", top=1.0)),
-            tag("h3", "Documents that would fit into a frame, but are cut"),
-            both(lambda width: bars(cut, width, "share of documents cut needlessly", top=least)),
-        ]
-    )
+    parts = [
+        legend(["this run", "other ways"], classes=["s1", "rest"]),
+        tag("h3", f"Cells that hold a token{about}"),
+        both(lambda width: bars(fill, width, "share of cells that hold a token", top=1.0)),
+    ]
+    most = max(one.needless for one in ways.ways)
+    if not most:
+        parts.append(tag("p", "No way cuts a document that would fit into a frame.", class_="soft"))
+        return joined(parts)
+    cut = [_bar(one, one.needless, share(one.needless)) for one in ways.ways if one.needless]
+    others = len(ways.ways) - len(cut)
+    parts += [
+        tag("h3", "Documents that would fit into a frame, but are cut"),
+        both(
+            lambda width: bars(cut, width, "share of documents cut needlessly", top=max(0.05, most))
+        ),
+    ]
+    if others:
+        none = f"The other {plural(others, 'way')} cut{'s' if others == 1 else ''} none of them."
+        parts.append(tag("p", none.replace("The other 1 way", "The other way"), class_="soft"))
+    return joined(parts)
 
 
 def _bar(one: PackingWay, value: float, words: str) -> Bar:
@@ -77,18 +89,29 @@ def _filled(one: PackingWay) -> str:
     return f"{share(one.tally.fill)}{lost}"
 
 
-def _message(ways: PackingWays) -> str:
+def _message(ways: PackingWays, start: str) -> str:
     own = ways.chosen
     about = "about " if ways.is_sample else ""
-    needless = (
-        f" and cuts {share(own.needless)} of the documents needlessly" if own.needless else ""
-    )
-    lost = f", loses {share(own.lost)} of the tokens" if own.lost else ""
-    told = f"{own.name} fills {about}{share(own.tally.fill)} of the cells{lost}{needless}"
+    s = "" if own.name == WINDOWS else "s"  # windows fill, greedy fills
+    done = [f"fill{s} {about}{share(own.tally.fill)} of the cells"]
+    done += [f"lose{s} {share(own.lost)} of the tokens"] if own.lost else []
+    done += [f"cut{s} {share(own.needless)} of the documents needlessly"] if own.needless else []
+    name = own.name if start or own.name == WINDOWS else f"the way {own.name}"
+    told = capital(f"{start}{name} {_listed(done)}")
     better = _better(ways)
     if better is None:
-        return f"{told}: no other way is better."
+        return f"{told}: no other way is better by {share(WORTH)}."
     return f"{told}; {_gains(own, better)}."
+
+
+def _listed(parts: list[str]) -> str:
+    """Words with commas, the last with an "and".
+
+    >>> _listed(["a"]), _listed(["a", "b"]), _listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _better(ways: PackingWays) -> PackingWay | None:
@@ -157,14 +180,6 @@ def _numbers(found: dict[str, PackingWays]) -> Numbers:
     return Numbers.of(HEAD, rows, "what each way makes of the documents looked at")
 
 
-def _code(number: int, seq_len: int) -> str:
-    return (
-        f"line = run.run.sources[{number}].layout.line\n"
-        "edges = line.bounds(0, line.documents)[1]\n"
-        f"print(tl.plan_packing(edges[1:] - edges[:-1], seq_len={seq_len}))"
-    )
-
-
 def _notes(found: dict[str, PackingWays], sources: int) -> Iterator[str]:
     if sources > len(found):
         yield f"The table has the largest {len(found)} of {sources:,} sources that are not spliced."
@@ -178,6 +193,6 @@ def _notes(found: dict[str, PackingWays], sources: int) -> Iterator[str]:
             )
     if any(one.strategy == WINDOWS for ways in found.values() for one in ways.ways):
         yield (
-            "Attention is its cost inside documents, where frames of one document each are 1. "
-            "Fill counts stored and inserted tokens."
+            "Attention is what attention inside documents costs; 1 is a frame of one document. "
+            "Cells are filled by stored and by inserted tokens."
         )

@@ -7,14 +7,16 @@ everything to its right, whatever the ranks, the batch size or the machine.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import at_most
-from tokenloom.page.axes import Scale, axis_below, drawing, label, rule
-from tokenloom.page.charts import NARROW, both
+from tokenloom.page.axes import Scale, axis_below, drawing, rule
+from tokenloom.page.charts import both
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
-from tokenloom.page.markup import Markup, tag
+from tokenloom.page.marks import Mark, placed
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.consumption import taken_at
 from tokenloom.report.figures.mix_shares import changes_of
@@ -24,7 +26,7 @@ __all__ = ["deciding_part", "resume_figure"]
 
 EDGES = 64  # epochs whose ends are drawn
 
-WORDS = 6  # changes that are named beside their line
+WORDS = 9  # changes that are marked
 
 ANYWHERE = (
     "A state is loaded by any number of ranks, and with any batch size that starts a step there; "
@@ -49,7 +51,11 @@ def deciding_part(subject: RunSubject, examples: int) -> tuple[dict[str, Any], N
 
 
 def resume_figure(subject: RunSubject) -> Figure:
-    """The line of a run, with the position if there is one."""
+    """The line of a run, with the position if there is one.
+
+    Without a position, edits and ends of epochs are all there is to see; a run that has none of
+    them has no line.
+    """
     position = subject.position
     decides, missing = deciding_part(subject, position or 0)
     size = len(json.dumps(decides))
@@ -63,13 +69,9 @@ def resume_figure(subject: RunSubject) -> Figure:
         name="resume",
         title="Where the run stands",
         message=_message(subject, size),
-        drawing=both(lambda width: _line(subject, width)),
+        drawing=_drawn(subject),
         numbers=_tables(subject, decides),
-        code=subject.python(
-            f"state = run.state({position or 0})\n"
-            "loader = tl.Loader(run, batch_size=…)\n"
-            "loader.load_state_dict(state)"
-        ),
+        code=subject.python(f"print(run.state({position or 0}, step={decides['step']}))"),
         notes=tuple(notes),
     )
 
@@ -92,34 +94,45 @@ def _message(subject: RunSubject, size: int) -> str:
     return f"{told}: {share(position, n)} of the run; {rest}."
 
 
-def _line(subject: RunSubject, width: int) -> Markup:
+def _drawn(subject: RunSubject) -> Markup:
+    end = max(1, subject.examples, subject.position or 0)
+    marks = [Mark(at, what) for at, what in changes_of(subject) if at <= end][:WORDS]
+    ends = _epoch_ends(subject, end)
+    if subject.position is None and not marks and not ends:
+        return EMPTY
+    items = [("s1", "trained")] * bool(subject.position) + [("filler", "not trained")]
+    items = items if subject.position is not None else []
+    items += [("cut-line", "an epoch ends")] * bool(ends)
+    swatches = (
+        tag("li", tag("span", class_=f"swatch {class_}", aria_hidden="true"), words)
+        for class_, words in items
+    )
+    legend = tag("ul", *swatches, class_="legend") if items else None
+    return joined([legend, both(lambda width: _line(subject, width, end, marks, ends))])
+
+
+def _line(
+    subject: RunSubject, width: int, end: int, marks: Sequence[Mark], ends: Sequence[int]
+) -> Markup:
     """A bar from the first to the last example: trained, not trained, epochs and changes."""
-    end, position = max(1, subject.examples), subject.position
-    changes = [one for one in changes_of(subject) if one[0] <= end][:WORDS]
-    top = 20 + 17 * len(changes)
-    low, high = top, top + 34
-    end = max(end, position or 0)
-    across = Scale(0, end, 12, width - 12)
-    place = {"y": low, "height": high - low}
+    position = subject.position
+    across = Scale(0, end, 12, width - 12, whole=True)
+    marked = placed(marks, across)
+    low = 8 + marked.above
+    high = low + 34
+    place = {"y": f"{low:g}", "height": 34}
     parts = [tag("rect", x=12, width=width - 24, **place, class_="filler")]
     if position:
         reach = f"{across(position) - 12:g}"
         words = tag("title", f"{position:,} of {end:,} examples are trained")
         parts.append(tag("rect", words, x=12, width=reach, **place, class_="s1"))
-    ends = _epoch_ends(subject, end)
-    parts += [rule(f"M{across(at):g} {low}V{high}", "grid") for at in ends]
-    for number, (at, what) in enumerate(changes):
-        x, y = across(at), 14 + 17 * number
-        parts.append(rule(f"M{x:g} {y + 4}V{high}", "mark"))
-        anchor = "end" if x > width / 2 else "start"
-        most = 30 if width <= NARROW else 60
-        parts.append(label(x + (-4 if anchor == "end" else 4), y, what[:most], anchor=anchor))
+    parts += [rule(f"M{across(at):g} {low:g}V{high:g}", "cut-line") for at in ends]
     if position is not None:
-        x = across(position)
-        parts.append(rule(f"M{x:g} {low - 6}V{high + 6}", "stand"))
+        parts.append(rule(f"M{across(position):g} {low - 5:g}V{high + 5:g}", "stand"))
     parts += axis_below(across, high + 8, "examples")
+    parts += marked.drawn(across, low, high, high + 54)
     said = "the line of the run" if position is None else f"{position:,} of {end:,} examples"
-    return drawing(width, high + 54, said, parts)
+    return drawing(width, high + 54 + marked.below, said, parts)
 
 
 def _epoch_ends(subject: RunSubject, end: int) -> list[int]:
@@ -138,7 +151,8 @@ def _epoch_ends(subject: RunSubject, end: int) -> list[int]:
 
 
 def _tables(subject: RunSubject, decides: dict[str, Any]) -> tuple[Numbers, ...]:
-    state = Numbers.of(("key", "value"), decides.items(), "what decides where a run goes on")
+    told = [(name, value) for name, value in decides.items() if value != ""]
+    state = Numbers.of(("key", "value"), told, "what decides where a run goes on")
     if subject.position is None:
         return (state,)
     with at_most():

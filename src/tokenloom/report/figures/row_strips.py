@@ -37,7 +37,7 @@ def row_figure(subject: RunSubject) -> Figure | None:
         message=_message(rows),
         drawing=joined(_drawn(rows, several=len(subject.run.sources) > 1)),
         numbers=(_numbers(rows),),
-        code=subject.python(f"print(run.at({indices}, batch_size={subject.batch_size!r}))"),
+        code=subject.python(f"print(run.at({indices}, batch_size={subject.sizes!r}))"),
         notes=_notes(rows, subject.examples),
     )
 

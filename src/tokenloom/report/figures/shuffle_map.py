@@ -3,32 +3,41 @@
 One idea: an order has an inverse, so the places of all rows of a block are one call. Some blocks of
 each source are lines of a map; a line whose rows are spread evenly is shuffled over all of the
 epoch, one with a single dark stretch is shuffled within a window, and a diagonal is no shuffle.
+
+Evenly is never quite even, so the map of a fair shuffle stands beside it, drawn by a key. A square
+of either stands for eight rows or more: with fewer, chance alone looks like a pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order.run import SourceRun
-from tokenloom.page.charts import both, heat, heat_legend
+from tokenloom.page.charts import NARROW, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
-from tokenloom.report.questions.is_it_shuffled import measured
+from tokenloom.report.questions.is_it_shuffled import judged
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["BlockMap", "block_map", "shuffle_figure"]
+__all__ = ["BlockMap", "block_map", "map_size", "shuffle_figure"]
 
 Int64 = NDArray[np.int64]
 
-LINES, BINS = 12, 120  # of a map
+LINES, BINS = 12, 120  # of a map, at most
+
+EACH = 8  # rows that a square of a map stands for, at least
+
+FEWEST = 4  # lines and bins of a map; a source that has fewer squares of such rows has none
 
 ROWS = 1 << 16  # of a source whose places are looked up
 
@@ -36,8 +45,9 @@ SHOWN = 4  # sources
 
 HEAD = (
     *("source", "verdict", "rows", "storage blocks", "rows of a batch"),
-    *("blocks in a batch", "fair shuffle: blocks", "neighbours of one block"),
-    *("fair shuffle: neighbours", "mean move of a row", "fair shuffle: move"),
+    *("blocks in a batch", "fair shuffle: blocks", "share of neighbours of one block"),
+    *("fair shuffle: share of neighbours", "share of an epoch that a row moves"),
+    "fair shuffle: share of an epoch",
 )
 
 
@@ -47,20 +57,42 @@ class BlockMap(NamedTuple):
     Attributes:
         names: of the blocks or stretches, in stored order [lines].
         counts: rows of each in each part of the epoch [lines, bins].
+        fair: the same in a fair shuffle [lines, bins].
         rows: rows of each that were looked up [lines].
         whole: whether these are all of their rows.
     """
 
     names: tuple[str, ...]
-    counts: NDArray[np.int64]
+    counts: Int64
+    fair: Int64
     rows: Int64
     whole: bool
 
 
-def block_map(source: SourceRun, lines: int = LINES, bins: int = BINS) -> BlockMap:
-    """The places of the rows of some blocks of a source in its first epoch, chosen by a key."""
+def map_size(rows: int, each: int = EACH) -> tuple[int, int] | None:
+    """Lines and bins of a map whose squares stand for enough rows; None if there are too few.
+
+    >>> map_size(100), map_size(128), map_size(5_000), map_size(10**9)
+    (None, (4, 4), (12, 52), (12, 60))
+    """
+    lines = min(LINES, math.isqrt(rows // each))
+    return (lines, min(BINS // 2, rows // lines // each)) if lines >= FEWEST else None
+
+
+def block_map(
+    source: SourceRun, lines: int = LINES, bins: int = BINS, *, least: int = 1
+) -> BlockMap:
+    """The places of the rows of some blocks of a source in its first epoch, chosen by a key.
+
+    Args:
+        source: the source.
+        lines: of the map, at most.
+        bins: of the map, at most.
+        least: rows of a line; smaller blocks are taken together, as stretches.
+    """
     order, blocks = source.order(0), source.working.blocks
     n, is_cut = blocks.rows, len(blocks) < min(lines, blocks.rows)
+    is_cut = is_cut or n < least * len(blocks)
     if is_cut:
         blocks = Blocks.equal(n, -(-n // lines))
     count = len(blocks)
@@ -70,18 +102,22 @@ def block_map(source: SourceRun, lines: int = LINES, bins: int = BINS) -> BlockM
     chosen = np.sort(mixed.forward(some).view(np.int64)) if mixed else np.empty(0, np.int64)
     low, high = blocks.edges(chosen)
     most = ROWS // max(1, len(chosen))
-    counts = np.zeros((len(chosen), bins), np.int64)
+    counts, fair = (np.zeros((len(chosen), bins), np.int64) for _ in range(2))
+    chance = permutations(n, [key(0, source.name, "fair")], "feistel") if n else None
     for line, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         rows = np.arange(first, last)
         if len(rows) > most:  # evenly spaced ones stand for the others
             rows = first + np.arange(most) * (last - first) // most
         places = order.inverse(rows)
         counts[line] = np.bincount(places * bins // n, minlength=bins)
+        assert chance is not None
+        drawn = chance.forward(rows.astype(np.uint64)).view(np.int64)
+        fair[line] = np.bincount(drawn * bins // n, minlength=bins)
     looked = counts.sum(axis=1)
     names = [f"block {number:,}" for number in chosen.tolist()]
     if is_cut:
         names = [f"from row {first:,}" for first in low.tolist()]
-    return BlockMap(tuple(names), counts, looked, bool((looked == high - low).all()))
+    return BlockMap(tuple(names), counts, fair, looked, bool((looked == high - low).all()))
 
 
 def shuffle_figure(subject: RunSubject) -> Figure | None:
@@ -89,47 +125,70 @@ def shuffle_figure(subject: RunSubject) -> Figure | None:
     shown = [one for one in subject.largest if one.rows][:SHOWN]
     if not shown:
         return None
-    maps = {one.name: block_map(one) for one in shown}
-    parts: list[Markup] = []
-    for one in shown:
-        parts.append(tag("h3", f"{one.name}: {subject.looks[one.name].words}"))
-        parts.append(_drawn(one, maps[one.name]))
-    parts.append(heat_legend("few rows of the block", "many"))
+    maps = {one.name: _map_of(one) for one in shown}
+    drawn = {name: found for name, found in maps.items() if found is not None}
+    parts = [
+        part for one in shown if one.name in drawn for part in _drawn(subject, one, drawn[one.name])
+    ]
     return Figure(
         name="shuffle",
         title="Where stored rows land",
         message=_message(subject, [one.name for one in shown]),
         drawing=joined(parts),
         numbers=_tables(subject),
-        code=subject.python(
-            "source = run.run.sources[0]\n"
-            "rows = range(100)  # stored one after the other\n"
-            "print(source.order(0).inverse(list(rows)))  # where they come in the first epoch"
-        ),
+        code=subject.table_code("shuffle"),
         notes=tuple(_notes(subject, maps)),
     )
 
 
-def _drawn(source: SourceRun, found: BlockMap) -> Markup:
-    shares = found.counts / np.maximum(1, found.rows)[:, None]
-    names = found.names
-    said = f"where rows of {plural(len(names), 'block')} of {source.name} come in an epoch"
+def _map_of(source: SourceRun) -> BlockMap | None:
+    size = map_size(source.rows)
+    return None if size is None else block_map(source, *size, least=EACH * FEWEST)
+
+
+def _drawn(subject: RunSubject, source: SourceRun, found: BlockMap) -> list[Markup]:
+    """The order and a fair one side by side, in the same colours."""
+    name, most = source.name, int(max(found.counts.max(initial=0), found.fair.max(initial=0)))
+    both = {"This order": found.counts, "A fair shuffle": found.fair}
     axis = {"x": (0, max(1, source.rows)), "below": "place in the first epoch, rows"}
-    return both(lambda width: heat(shares, width, said, rows=names, **axis))  # type: ignore[arg-type]
+    panels = []
+    for title, counts in both.items():
+        said = f"{title}: where rows of {plural(len(found.names), 'block')} of {name} come"
+        drawn = heat(
+            counts.astype(np.float64),
+            NARROW,
+            said,
+            rows=found.names,
+            top=most,
+            **axis,  # type: ignore[arg-type]
+        )
+        panels.append(tag("div", tag("p", title, class_="soft"), drawn))
+    return [
+        tag("h3", f"{name}: {subject.looks[name].words}"),
+        tag("div", *panels, class_="panels"),
+        heat_legend("1 row", f"{plural(most, 'row')} in a square; empty: none"),
+    ]
 
 
 def _message(subject: RunSubject, names: Sequence[str]) -> str:
-    look = subject.looks[names[0]]
-    which = f"{names[0]} is" if len(subject.run.sources) > 1 else "The order is"
-    told = f"{which} {look.words}: {measured(look)}."
+    told = f"{judged(subject, names[0])}."
     found = subject.simulation
     if found is None or not found.examples:
         return told
     about = "about " if found.bands else ""
-    return (
-        f"{told} Reading takes {about}{found.reads / found.examples:.3g} reads and "
-        f"{binary_size(round(found.bytes / found.examples))} for each row."
-    )
+    return f"{told} Reading takes {about}{_reading(found)}."
+
+
+def _reading(found: Simulation) -> str:
+    """Reads and bytes of a row; of many rows together, where one read serves them."""
+    if not found.reads:
+        return "no read"
+    rows, size = found.examples / found.reads, found.bytes / found.examples
+    each = binary_size(round(size)) if size >= 0.5 else "less than a byte"
+    if rows > 1:
+        return f"one read for {amount(float(f'{rows:.3g}'), 'row')}, {each} a row"
+    reads = "one read" if rows == 1 else f"{1 / rows:.3g} reads"
+    return f"{reads} and {each} for each row"
 
 
 def _tables(subject: RunSubject) -> tuple[Numbers, ...]:
@@ -162,12 +221,23 @@ def _tables(subject: RunSubject) -> tuple[Numbers, ...]:
     return verdicts, reads
 
 
-def _notes(subject: RunSubject, maps: dict[str, BlockMap]) -> list[str]:
-    even = "Evenly spread rows are shuffled over the whole epoch."
-    line = f"A line is one storage block, up to {LINES} of them chosen by a key"
-    found = [f"{line}; or, where there are fewer, a stretch of stored rows. {even}"]
-    if not all(one.whole for one in maps.values()):
+def _notes(subject: RunSubject, maps: Mapping[str, BlockMap | None]) -> list[str]:
+    drawn = [one for one in maps.values() if one is not None]
+    found = []
+    if drawn:
+        found.append(
+            f"A line is a storage block, up to {LINES} of them chosen by a key; or, where blocks "
+            "are few or small, a stretch of stored rows. The other map has what chance gives, so "
+            "an order that looks like it is shuffled over the whole epoch."
+        )
+    if not all(one.whole for one in drawn):
         found.append("Of large blocks, evenly spaced rows stand for the others.")
+    few = [name for name, one in maps.items() if one is None]
+    if few:
+        least = EACH * FEWEST**2
+        names = ", ".join(few)
+        verb = "has" if len(few) == 1 else "have"
+        found.append(f"{names} {verb} fewer than {least} rows: too few for a map.")
     looked = [one for one in subject.looks.values() if one.looked_at < one.rows]
     if looked:
         windows = amount(looked[0].looked_at, "row")

@@ -8,6 +8,7 @@ the reason.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.coverage import Coverage, coverage
+from tokenloom.inspect.picture import most_splices, start_map, target_chart
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.page.axes import short
-from tokenloom.page.charts import NARROW, both, heat, heat_legend, lines
+from tokenloom.page.charts import NARROW, both, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined, tag
@@ -31,7 +33,7 @@ Int64 = NDArray[np.int64]
 
 HEAD = (
     *("document", "tokens", "splices", "targets min", "targets mean", "targets max"),
-    *("variation of targets", "starts", "starts shown"),
+    *("variation of targets", "starts", "starts shown", "share of starts shown"),
 )
 
 SPLICES = 1 << 18  # of an epoch, that are visited one by one
@@ -40,7 +42,9 @@ TOKENS = 1 << 20  # of the documents of the table
 
 LISTED = 100  # documents of the table
 
-POINTS, BARS, BINS = 240, 48, (120, 60)  # of a line, a histogram and a map
+ALONE = {"only": "The only document", "counted": "The one document that is counted"}
+
+BARS, BINS = 48, (120, 60)  # of a histogram and a map
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -77,8 +81,9 @@ def splice_figure(subject: RunSubject) -> Figure | None:
     several = len(subject.run.sources) > 1
     title = "What splices show of a document"
     more = len(spliced) - 1
+    are = "is" if more == 1 else "are"
     notes = counted.notes + (
-        [f"This is {name}; {plural(more, 'other source')} of the run are spliced, too."]
+        [f"This is {name}; {plural(more, 'other source')} of the run {are} spliced, too."]
         if more
         else []
     )
@@ -120,6 +125,8 @@ def counted_of(run: Dataset, name: str) -> CountedSplices:
             "epoch, because counting them takes long. tokenloom.inspect.coverage does it."
         )
     places = _extremes(cheap[quota[cheap] > 0])
+    if len(places) == 1 and len(cheap) < len(order):
+        places = dict.fromkeys(places, "counted")
     drawn = {int(layout.documents[place]): words for place, words in places.items()}
     listed = _some(cheap, lengths, quota, closed=closed)
     if 0 < len(listed) < len(order):
@@ -165,12 +172,12 @@ def _message(counted: CountedSplices) -> str:
     about = found.about(document)
     targets, variation = about["targets"], about["targets"]["cv"]
     low, high = targets["min"], targets["max"]
-    times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    times = plural(low, "time") if low == high else f"{low:,} to {high:,} times"
     evenly = "" if variation is None else f" (coefficient of variation {variation:.2f})"
-    many = "" if words == "only" else f"the {words}, "
+    many = "" if words in ALONE else f"the {words}, "
     return (
         f"In an epoch, a token of document {document:,} ({many}{amount(about['length'], 'token')}) "
-        f"is trained {times} times{evenly}, and "
+        f"is trained {times}{evenly}, and "
         f"{share(about['starts_shown'], about['starts'])} of its possible starts are shown."
     )
 
@@ -179,7 +186,7 @@ def _drawn(counted: CountedSplices) -> Iterator[Markup]:
     for document, words in counted.drawn.items():
         about = counted.found.about(document)
         size = f"{plural(about['length'], 'token')}, {plural(about['splices'], 'splice')}"
-        named = "The only document" if words == "only" else f"The {words} document"
+        named = ALONE.get(words, f"The {words} document")
         yield tag("h3", f"{named}, number {document:,}: {size}")
         if not about["splices"]:
             yield tag("p", "It is never shown.", class_="soft")
@@ -198,60 +205,44 @@ def _map(found: Coverage, document: int) -> Iterator[Markup]:
     rows = np.flatnonzero(grid.counts.any(axis=0))
     if len(rows) == 1:
         first, end = grid.s.edges[rows[0] : rows[0] + 2].tolist()
-        where = (
-            f"from cell {first:,} on" if end - first == 1 else f"in cells {first:,} to {end - 1:,}"
+        cells = (
+            f"cell {first:,}" if end - first == 1 else f"one of the cells {first:,} to {end - 1:,}"
         )
-        yield tag("p", f"All its splices start {where} of the frame.", class_="soft")
+        yield tag("p", f"All its splices start at {cells} of the frame.", class_="soft")
     if len(rows) < 2 or len(grid.t) < 2:
         return
-    values = np.asarray(grid.density.T[::-1], np.float64)  # [offsets from the top, starts]
-    x, y = (int(grid.t.edges[0]), grid.t.last), (int(grid.s.edges[0]), int(grid.s.edges[-1]))
-    yield both(
-        lambda width: heat(
-            values,
-            width,
-            f"splices of document {document} by start and place",
-            x=x,
-            y=y,
-            below="start t in the document, tokens",
-            beside="place s in the frame, cells",
-        )
-    )
-    cells = "a place" if grid.s_width == 1 else f"{grid.s_width:,} places"
-    most = float(values.max(initial=0))
-    yield heat_legend("few", f"{most:,.3g} splices of a start in {cells}")
+    length, seq_len = int(found.lengths[found.documents == document][0]), found.dataset.seq_len
+    yield both(lambda width: start_map(grid, width, length=length, seq_len=seq_len))
+    yield heat_legend(*most_splices(grid))
 
 
 def _starts(found: Coverage, document: int) -> Markup:
-    """The histogram of starts."""
+    """The histogram of starts; of bins their means, because the last may have fewer starts."""
     starts = found.starts(document)
-    cuts = _cuts(len(starts.t), BARS)
+    each = _round_up(-(-len(starts.t) // BARS))
+    cuts = np.arange(0, len(starts.t), each)
+    size = np.diff(np.append(cuts, len(starts.t)))
     names = [short(one) for one in starts.t[cuts].tolist()]
-    values = {"splices": np.add.reduceat(starts.shown, cuts).tolist()}
-    each = int(np.diff(np.append(cuts, len(starts.t))).max())
-    below = "start t, tokens" if each == 1 else f"start t, {plural(each, 'start')} a column"
-    drawn = columns(names, values, NARROW, "splices by start", below=below)
-    return tag("div", tag("p", "Splices by start", class_="soft"), drawn)
+    values = {"splices": (np.add.reduceat(starts.shown, cuts) / size).tolist()}
+    below = "start t, tokens" if each == 1 else f"start t, the mean of {each:,} starts a column"
+    drawn = columns(names, values, NARROW, "splices of a start", below=below, beside="splices")
+    return tag("div", tag("p", "Splices of each start", class_="soft"), drawn)
 
 
-def _targets(found: Coverage, document: int) -> Markup | None:
+def _round_up(least: int) -> int:
+    """The first of 1, 2, 5, 10, 20, 50, … that is not less.
+
+    >>> [_round_up(n) for n in (1, 3, 6, 11, 101, 500)]
+    [1, 5, 10, 20, 200, 500]
+    """
+    power: int = 10 ** (len(str(max(1, least))) - 1)
+    return next(power * k for k in (1, 2, 5, 10) if power * k >= least)
+
+
+def _targets(found: Coverage, document: int) -> Markup:
     """How often each token is trained, as a line."""
-    targets = found.targets(document)
-    cuts = _cuts(len(targets), POINTS)
-    if len(cuts) < 2:
-        return None
-    size = np.diff(np.append(cuts, len(targets)))
-    means = (np.add.reduceat(targets, cuts) / size).tolist()
-    x = (cuts + (size - 1) / 2).tolist()
-    drawn = lines(
-        x, {"targets": means}, NARROW, "targets of a token", below="token of the document"
-    )
+    drawn = target_chart(found.targets(document), NARROW)
     return tag("div", tag("p", "How often a token is a target", class_="soft"), drawn)
-
-
-def _cuts(count: int, most: int) -> Int64:
-    """The first of each of at most `most` equal bins."""
-    return np.arange(0, count, max(1, -(-count // most)))
 
 
 def _table(counted: CountedSplices) -> Numbers:
@@ -270,15 +261,19 @@ def _table(counted: CountedSplices) -> Numbers:
                 targets["cv"],
                 about["starts"],
                 about["starts_shown"],
+                about["starts_shown"] / max(1, about["starts"]),
             )
         )
     return Numbers.of(HEAD, rows, "what one epoch shows of each document")
 
 
 def _code(counted: CountedSplices, name: str, several: bool) -> str:
-    source = f'tl.Dataset({{"main": run.sources["{name}"]}})' if several else "run"
-    document = next(iter(counted.drawn), 0)
+    alone = f'tl.Dataset({{"main": run.sources[{json.dumps(name, ensure_ascii=False)}]}})'
+    source = alone if several else "run"
     return (
-        f"found = tl.inspect.coverage({source}, epochs=1)\n"
-        f"print(found)\nprint(found.map({document}))"
+        f"documents = {list(counted.drawn)}\n"
+        f"found = tl.inspect.coverage({source}, documents=documents, epochs=1)\n"
+        "for document in documents:\n"
+        "    print(document, found.about(document))\n"
+        "    print(found.map(document))"
     )

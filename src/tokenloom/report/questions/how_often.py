@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,11 +9,12 @@ import numpy as np
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.page.numbers import amount, plural, share
+from tokenloom.report.chosen_documents import StoreUse
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 from tokenloom.store.derived.duplicates import hash_blocks
 
-__all__ = ["MANY_EPOCHS", "answer", "cautions", "copies_in", "shared_stores"]
+__all__ = ["MANY_EPOCHS", "answer", "cautions", "copies_in"]
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 
@@ -38,11 +38,18 @@ def answer(subject: RunSubject) -> Answer:
     numbers |= {"shown": worst.shown, "sources": len(repeats)}
     times = _times(worst)
     which = f"{worst.name} is repeated most: {times}" if len(repeats) > 1 else times.capitalize()
-    told = f"{which}, {epochs:,.3g} epochs"
+    told = f"{which}, {amount(float(f'{epochs:.3g}'), 'epoch')}"
     if worst.gaps is not None:
         numbers["median_gap"] = worst.gaps[1]
-        told += f"; the next row of a document comes {amount(worst.gaps[1], 'step')} later (median)"
+        told += f"; {_gap(worst.gaps[1])}"
     return _told(f"{told}.", numbers)
+
+
+def _gap(steps: float) -> str:
+    """How far apart rows of one document are, in the median."""
+    if not steps:
+        return "the next row of a document comes in the same step (median)"
+    return f"the next row of a document comes {amount(steps, 'step')} later (median)"
 
 
 def _told(sentence: str, numbers: dict[str, float]) -> Answer:
@@ -51,7 +58,7 @@ def _told(sentence: str, numbers: dict[str, float]) -> Answer:
         question="How often is it repeated?",
         sentence=sentence,
         numbers=numbers,
-        figure="mixture" if numbers.get("sources", 0) > 1 else "resume",
+        figure="mixture",
     )
 
 
@@ -63,27 +70,20 @@ def _times(one: SourceRepeats) -> str:
     return f"each row comes {one.least:,} to {one.most:,} times"
 
 
-def shared_stores(subject: RunSubject) -> list[list[str]]:
-    """Names of the sources that show documents of the same store, for each such store."""
-    names = defaultdict(list)
-    for name, source in subject.run.sources.items():
-        names[source.reader.manifest.digest].append(name)
-    return [some for some in names.values() if len(some) > 1]
-
-
 def copies_in(subject: RunSubject) -> tuple[int, int] | None:
-    """Documents that are equal to an earlier one, and all that have tokens, over all stores.
+    """Documents that are equal to an earlier one, and all with tokens, of those that are selected.
 
     From the hashes that stores keep; None where there are too many documents, or no hashes.
     """
-    readers = {one.reader.manifest.digest: one.reader for one in subject.run.sources.values()}
-    if sum(one.manifest.documents for one in readers.values()) > HASHED:
+    stores = subject.leftovers.stores
+    if sum(one.reader.manifest.documents for one in stores) > HASHED:
         return None
     found = [np.empty((0, 2), np.uint64)]
     try:
-        for reader in readers.values():
-            hashes = [some for _, some in hash_blocks(reader)]
-            kept = np.asarray(reader.lengths()) > 0
+        for one in stores:
+            hashes = [some for _, some in hash_blocks(one.reader)]
+            kept = np.asarray(one.reader.lengths()) > 0
+            kept = kept if one.chosen is None else kept & one.chosen
             found.append(np.concatenate([np.empty((0, 2), np.uint64), *hashes])[kept])
     except (TokenloomError, KeyError):  # a store of others without hashes
         return None
@@ -100,7 +100,7 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     rows = {one.name: one.rows for one in found.sources}
     often = [one for one in found.repeats if one.rows and rows[one.name] > MANY_EPOCHS * one.rows]
     often.sort(key=lambda one: -rows[one.name] / one.rows)
-    figure = "mixture" if len(found.sources) > 1 else "resume"
+    figure = "mixture"
     for one in often[:TOLD]:
         yield Caution(
             words=f"{one.name} is repeated {rows[one.name] / one.rows:,.3g} epochs; beyond about "
@@ -118,18 +118,29 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     copies = copies_in(subject)
     if copies is not None and copies[0] > COPIES * copies[1]:
         yield Caution(
-            words=f"{plural(copies[0], 'document')} of {copies[1]:,} ({share(*copies)}) are copies "
-            "of another one in these stores.",
+            words=f"{plural(copies[0], 'document')} of {copies[1]:,} ({share(*copies)}) "
+            f"{'is a copy' if copies[0] == 1 else 'are copies'} of another one that is selected.",
             remedy="store.duplicates() lists them; select the others.",
             figure="lengths",
         )
-    for names in shared_stores(subject)[:TOLD]:
-        shown = ", ".join(names[:TOLD]) + (" …" if len(names) > TOLD else "")
+    shared = sorted(subject.leftovers.stores, key=lambda one: -one.shared)
+    for store in [use for use in shared if use.shared][:TOLD]:
         yield Caution(
-            words=f"{shown} show the same store, so its documents may come in each of them.",
+            words=f"{_names(store)} select {_shared(store)}, which may come in each of them.",
             remedy="Split or select the documents, if they should come once.",
             figure=figure,
         )
+
+
+def _names(one: StoreUse) -> str:
+    more = len(one.sources) - TOLD
+    return ", ".join(one.sources[:TOLD]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _shared(one: StoreUse) -> str:
+    least = "" if one.is_exact else "at least "
+    where = "of one store" if len(one.paths) == 1 else "of stores with the same content"
+    return f"{least}{plural(one.shared, 'document')} {where} more than once"
 
 
 def _ends(subject: RunSubject) -> Iterator[Caution]:

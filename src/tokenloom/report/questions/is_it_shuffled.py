@@ -10,7 +10,7 @@ from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOW
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 
-__all__ = ["FEW_BLOCKS", "answer", "cautions", "measured"]
+__all__ = ["FEW_BLOCKS", "answer", "cautions", "judged"]
 
 FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches look alike
 
@@ -39,8 +39,7 @@ def answer(subject: RunSubject) -> Answer:
         "fair_moved": look.fair_moved,
         "window": look.window,
     }
-    which = f"{name} is" if len(subject.run.sources) > 1 else "It is"
-    told = f"{which} {look.words}: {measured(look)}"
+    told = judged(subject, name)
     if len(looks) > 1:
         kinds = Counter(one.kind for one in looks.values())
         words = ", ".join(f"{kinds[kind]} {kind}" for kind in GRAVEST if kinds[kind])
@@ -48,6 +47,14 @@ def answer(subject: RunSubject) -> Answer:
     return Answer(
         name="shuffled", question=question, sentence=f"{told}.", numbers=numbers, figure="shuffle"
     )
+
+
+def judged(subject: RunSubject, name: str) -> str:
+    """The verdict on the order of a source, with its numbers unless they say nothing."""
+    look = subject.looks[name]
+    which = f"The order of {name}" if len(subject.run.sources) > 1 else "The order"
+    told = f"{which} is {look.words}"
+    return told if look.kind == TINY else f"{told}: {measured(look)}"
 
 
 def measured(look: OrderLook) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
 
 __all__ = ["REASONS", "answer", "cautions"]
@@ -36,20 +38,45 @@ REASONS = {
 REMEDIES = {
     "tail": "Use windows(…, tail='keep'), or pack(…).",
     "filtered": "Lower min_len, or raise max_len.",
-    "truncated": "Use overflow='split', a longer seq_len, or a larger max_doc_tokens.",
+    "truncated": "Use overflow='split', or a longer seq_len.",
     "overlong": "Use overflow='split', or a longer seq_len.",
     "short rows": "Lower min_row_len.",
-    "splices": "Lower content_length, content_stride or min_copy_len, set include_tail=True, or "
-    "show more epochs.",
+    "splices": "Lower content_length, content_stride or min_copy_len, or show more epochs.",
 }
+
+PACKED_BEST = "best_fit_decreasing"
+
+
+def _remedy(reason: str, one: SourceLeftovers) -> str:
+    """What to do about tokens in no row, of what this source does not do already."""
+    spec = one.layout
+    if reason == "truncated" and isinstance(spec, PackSpec) and spec.max_doc_tokens is not None:
+        cut = "Use overflow='split' and" if spec.overflow == "truncate" else "Use"
+        return f"{cut} a larger max_doc_tokens."
+    if reason == "splices" and isinstance(spec, SpliceSpec) and not spec.include_tail:
+        return f"Set include_tail=True, or {REMEDIES[reason][:1].lower()}{REMEDIES[reason][1:]}"
+    return REMEDIES[reason]
+
+
+def _filling(one: SourceLeftovers) -> str:
+    """What to do about filler, of what this source does not do already."""
+    spec = one.layout
+    if isinstance(spec, PackSpec) and spec.strategy != PACKED_BEST:
+        return f"Use strategy='{PACKED_BEST}', or a shorter seq_len."
+    if isinstance(spec, SpliceSpec):
+        longer = "a larger content_length"
+        return f"Use {longer}." if spec.fill == "pack" else f"Use fill='pack', or {longer}."
+    return "Use a shorter seq_len, or give the source more documents."
 
 
 def answer(subject: RunSubject) -> Answer:
     """What is left out, the largest part first."""
     found = subject.leftovers
-    tokens = int(found.total("tokens"))
-    names = ("unselected_documents", "unselected_tokens", "never_rows", "never_tokens")
+    tokens = found.tokens
+    names = ("never_rows", "never_tokens", "once", "uncounted")
     numbers: dict[str, float] = {name: found.total(name) for name in names}
+    numbers |= {"unselected_documents": found.unselected_documents}
+    numbers |= {"unselected_tokens": found.unselected_tokens}
     numbers |= {"tokens": tokens, "lost": found.lost, "filler": found.filler}
     numbers |= {"never_documents": found.total("never_documents"), "dropped": found.dropped}
     numbers |= {"blank_documents": found.total("blank"), "examples": found.examples}
@@ -67,35 +94,38 @@ def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
     if not tokens:
         yield "The run selects no token, so there is none to lose"
         return
-    if found.lost:
-        reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
-        told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
-        more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
-        part = share(found.lost, tokens)
-        yield f"{part} of {amount(tokens, 'token')} are in no row: {told}{more}"
-    elif not found.counted:
-        yield f"Of {amount(tokens, 'token')}, not all were counted: it takes long for splices"
-    else:
-        yield f"Every one of {amount(tokens, 'token')} is in a row"
+    yield from _in_no_row(found, tokens)
     never, rows = int(found.total("never_rows")), int(found.total("rows"))
     if never and not (never == found.dropped and len(found.sources) == 1):
         part = share(never, rows)
         yield f"The run ends before it shows {plural(never, 'row')} ({part} of an epoch)"
     if found.examples:
-        yield f"{share(found.filler)} of the cells are filler"
+        yield capital(f"{share(found.filler)} of the cells are filler")
         if found.dropped:
-            yield f"The last {plural(found.dropped, 'row')} of the run make no whole step"
+            verb = "makes" if found.dropped == 1 else "make"
+            last = "row" if found.dropped == 1 else plural(found.dropped, "row")
+            yield f"The last {last} of the run {verb} no whole step"
     elif found.dropped:
         yield f"No whole step can be made of {plural(found.dropped, 'row')}"
-    blank, left = int(found.total("blank")), int(found.total("unselected_documents"))
+    blank, left = int(found.total("blank")), found.unselected_documents
     if blank:
-        yield (
-            f"{plural(blank, 'document')} are quarantined"
-            if blank > 1
-            else ("1 document is quarantined")
-        )
+        yield f"{plural(blank, 'document')} {'are' if blank > 1 else 'is'} quarantined"
     if left:
         yield f"The selection leaves out {amount(left, 'document')}"
+
+
+def _in_no_row(found: Leftovers, tokens: int) -> Iterator[str]:
+    if found.lost:
+        reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
+        told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
+        more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
+        part, are = share(found.lost, tokens), "is" if found.lost == 1 else "are"
+        yield capital(f"{part} of {amount(tokens, 'token')} {are} in no row: {told}{more}")
+    if not found.counted:
+        left = share(found.total("uncounted"), tokens)
+        yield f"Of {amount(tokens, 'token')}, {left} were not counted: it takes long for splices"
+    elif not found.lost:
+        yield f"Every one of {amount(tokens, 'token')} is in a row"
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
@@ -107,17 +137,20 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     yield from _cut(found.sources)
     examples = found.examples + found.dropped
     if found.examples and found.dropped > MUCH_DROPPED * examples:
+        verbs = "makes no whole step and is" if found.dropped == 1 else "make no whole step and are"
+        last = "" if found.dropped == 1 else f" {found.dropped:,}"
         yield Caution(
-            words=f"The last {found.dropped:,} of {plural(examples, 'row')} "
-            f"({share(found.dropped, examples)}) make no whole step and are dropped.",
+            words=f"The last{last} of {plural(examples, 'row')} "
+            f"({share(found.dropped, examples)}) {verbs} dropped.",
             remedy="Use end='pad', or another batch size.",
             figure="lost",
+            gravity=1,
         )
 
 
 def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
     """Tokens in no row: one warning for each reason."""
-    for reason, remedy in REMEDIES.items():
+    for reason in REMEDIES:
 
         def part(one: SourceLeftovers, reason: str = reason) -> float:
             return one.reasons.get(reason, 0) / one.tokens if one.tokens else 0.0
@@ -125,10 +158,11 @@ def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
         worst, others = _worst(sources, part, MUCH_LOST)
         if worst is not None:
             lost = worst.reasons[reason]
+            are = "is" if lost == 1 else "are"
             yield Caution(
-                words=f"{_named(worst, sources)}{amount(lost, 'token')} ({share(part(worst))}) are "
-                f"in no row, {REASONS[reason]}{others}.",
-                remedy=remedy,
+                words=f"{_named(worst, sources)}{amount(lost, 'token')} ({share(part(worst))}) "
+                f"{are} in no row, {REASONS[reason]}{others}.",
+                remedy=_remedy(reason, worst),
                 figure="lost",
             )
 
@@ -142,6 +176,7 @@ def _unreached(found: Leftovers) -> Iterator[Caution]:
             words=f"No step shows {', '.join(unseen[:3])}{more}.",
             remedy="Give them more weight or rows, or take them out of the mix.",
             figure="lost",
+            gravity=3,
         )
 
 
@@ -154,16 +189,12 @@ def _unfilled(found: Leftovers) -> Iterator[Caution]:
 
     worst, others = _worst(found.sources, missing, 0.0)
     if worst is not None:
-        remedies = {
-            "pack": "Use strategy='best_fit_decreasing', or a shorter seq_len.",
-            "splice": "Use fill='pack' for several splices a frame, or a larger content_length.",
-            "windows": "Use a shorter seq_len, or give the source more documents.",
-        }
         yield Caution(
             words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are filler"
             f"{others}.",
-            remedy=remedies[worst.kind],
+            remedy=_filling(worst),
             figure="rows" if worst.kind == "splice" else "packing",
+            gravity=1,
         )
 
 
@@ -175,8 +206,9 @@ def _cut(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
     if worst is not None:
         yield Caution(
             words=f"{_named(worst, sources)}{amount(worst.cut_needlessly or 0, 'document')} "
-            f"({share(needless(worst))}) would fit into a frame, but are cut{others}.",
-            remedy="Use strategy='best_fit_decreasing', which cuts only longer ones.",
+            f"({share(needless(worst))}) would fit into a frame, but "
+            f"{'is' if worst.cut_needlessly == 1 else 'are'} cut{others}.",
+            remedy=f"Use strategy='{PACKED_BEST}', which cuts only longer ones.",
             figure="packing",
         )
 

@@ -28,14 +28,28 @@ def answer(subject: RunSubject) -> Answer:
         sentence=f"{amount(tokens, 'token')} in {plural(examples, 'row')} of "
         f"{subject.run.seq_len:,}, {plural(steps, 'step')}, from {plural(sources, 'source')}.",
         numbers={"tokens": tokens, "examples": examples, "steps": steps, "sources": sources},
-        figure="mixture" if sources > 1 else "lengths",
+        figure="mixture",
     )
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
     """A run without a whole step trains nothing."""
-    if not subject.step_count:
+    if subject.step_count:
+        return
+    if subject.examples:
         yield Caution(
-            words=f"The run has {plural(subject.examples, 'row')}, less than one step.",
+            words=f"The run has {plural(subject.examples, 'row')}, less than one step of "
+            f"{plural(subject.steps.size(0), 'row')}.",
             remedy="Use a smaller batch size, or give the run more epochs.",
+            gravity=3,
         )
+        return
+    tokens = sum(one.layout.line.tokens for one in subject.run.run.sources)
+    none = plural(tokens, "token") if tokens else "no token"
+    yield Caution(
+        words=f"The run has no row: its sources select {none}.",
+        remedy="Use a shorter seq_len, or take more than 0 rows."
+        if tokens
+        else "Build the stores again with documents that have text, or select others.",
+        gravity=3,
+    )

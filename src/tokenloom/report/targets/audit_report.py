@@ -10,11 +10,14 @@ from collections.abc import Iterator
 
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.page.numbers import amount, plural, share
+from tokenloom.report.copied_code import asked_again
 from tokenloom.report.figures.law_verdicts import certificate_cautions, laws_figure
 from tokenloom.report.report_file import Report
 from tokenloom.report.told import Answer
 
 __all__ = ["audit_report"]
+
+FEW = 3  # things that are not looked at; more of them are counted, and named in the figure
 
 ARRAYS = {
     "all": "every cell of them was compared",
@@ -27,7 +30,6 @@ def audit_report(found: Certificate, *, name: str = "audit", command: str = "") 
     """The report on a certificate."""
     about = found.subject
     rows = "endless" if about.rows is None else amount(about.rows, "row")
-    check = "tokenloom audit RUN --check CERTIFICATE"
     return Report(
         title=name,
         about="certificate",
@@ -35,7 +37,7 @@ def audit_report(found: Certificate, *, name: str = "audit", command: str = "") 
         cautions=tuple(certificate_cautions(found, None)),
         answers=tuple(_answers(found)),
         tree="\n".join(_words(found)),
-        figures=(laws_figure(found, check),),
+        figures=(laws_figure(found, asked_again("certificate", command, "certificate")),),
         command=command,
     )
 
@@ -70,7 +72,7 @@ def _answers(found: Certificate) -> Iterator[Answer]:
     yield Answer(
         name="holds",
         question="Does every law hold?",
-        sentence=f"{words} {plural(len(known), 'law')} looked at, "
+        sentence=f"{words} {len(known)} of {plural(len(found.laws), 'law')} looked at, "
         f"{amount(sum(law.broken for law in known.values()), 'violation')}.",
         numbers={
             "laws": len(known),
@@ -79,10 +81,11 @@ def _answers(found: Certificate) -> Iterator[Answer]:
         figure="certificate",
     )
     left = len(found.not_looked_at)
+    named = f": {'; '.join(found.not_looked_at)}" if left <= FEW else ", named in the figure"
     yield Answer(
         name="left_out",
         question="What does it say nothing about?",
-        sentence=f"{plural(left, 'thing')}, listed below the figure." if left else "Nothing.",
+        sentence=f"{plural(left, 'thing')}{named}." if left else "Nothing.",
         numbers={"not_looked_at": left},
         figure="certificate",
     )

@@ -13,6 +13,7 @@ from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY
 from tokenloom.page.numbers import amount, binary_size, plural, share
+from tokenloom.report.copied_code import opened_store, table_again
 from tokenloom.report.figures.lengths import lengths_drawn
 from tokenloom.report.report_file import Report
 from tokenloom.report.targets.stored_facts import FRAME, StoreFacts
@@ -79,7 +80,7 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
         },
         figure="contents",
     )
-    if store.num_documents:
+    if store.num_tokens:
         median, longest = counts.percentile(50), int(counts.length[-1])
         about = " in a sample" if facts.is_sampled else ""
         yield Answer(
@@ -112,10 +113,8 @@ def _equal_answer(facts: StoreFacts) -> Answer:
     copies = sum(groups) - len(groups)
     told = "No two documents have the same tokens."
     if groups:
-        told = (
-            f"{amount(copies, 'document')} ({share(copies, total)}) repeat one of "
-            f"{amount(len(groups), 'other')}."
-        )
+        verb, others = ("repeats", "another") if copies == 1 else ("repeat", "others")
+        told = f"{amount(copies, 'document')} ({share(copies, total)}) {verb} {others}."
     numbers = {"groups": len(groups), "copies": copies}
     return Answer(
         name="duplicates", question=question, sentence=told, numbers=numbers, figure="duplicates"
@@ -160,8 +159,7 @@ def _cautions(facts: StoreFacts) -> Iterator[Caution]:
     if copies > EQUAL * store.num_documents:
         yield Caution(
             words=f"{share(copies, store.num_documents)} of the documents are copies of others.",
-            remedy="Leave them out: store.select(…) of the first of each group of "
-            "store.duplicates().",
+            remedy="Leave them out: keep the first document of each group of store.duplicates().",
             figure="duplicates",
         )
     empty = int(facts.lengths.documents[facts.lengths.length == 0].sum())
@@ -183,15 +181,16 @@ def _cautions(facts: StoreFacts) -> Iterator[Caution]:
 def store_figures(facts: StoreFacts) -> Iterator[Figure]:
     """What is in it, lengths, duplicates, packing."""
     yield _contents(facts)
-    if facts.store.num_documents:
+    if facts.store.num_tokens:
         yield _lengths(facts)
     yield _duplicates(facts)
     if facts.packings:
         yield _packing(facts)
 
 
-def _opened(facts: StoreFacts, code: str) -> str:
-    return f'import tokenloom as tl\n\nstore = tl.open("{facts.store.path}")\n{code}'
+def _again(facts: StoreFacts, figure: str) -> str:
+    code = table_again(figure, "report_on(store)")
+    return opened_store(facts.store, code, reported=True)
 
 
 def _contents(facts: StoreFacts) -> Figure:
@@ -218,9 +217,9 @@ def _contents(facts: StoreFacts) -> Figure:
         title="What is in it",
         message=f"{plural(len(manifest.parts), 'part')} in "
         f"{plural(len(manifest.shards), 'shard')}, {binary_size(facts.bytes)}.",
-        drawing=numbers_html(Numbers.of(("what", "value"), rows, "properties of the store")),
+        drawing=numbers_html(Numbers.of(("property", "value"), rows), wraps=True),
         numbers=(Numbers.of(head, parts, "what each build or append added"),),
-        code=f"tokenloom info {store.path}",
+        code=_again(facts, "contents"),
     )
 
 
@@ -239,13 +238,19 @@ def _lengths(facts: StoreFacts) -> Figure:
         f"{share(long, total)} of the documents are longer than {FRAME:,} tokens.",
         drawing=lengths_drawn(bins),
         numbers=(Numbers.of(head, rows, "documents by length"),),
-        code=_opened(facts, "store.lengths"),
+        code=_again(facts, "lengths"),
         notes=(note,) if note else (),
     )
 
 
 def _duplicates(facts: StoreFacts) -> Figure:
-    title, code = "Which documents are equal", _opened(facts, "store.duplicates()")
+    title = "Which documents are equal"
+    code = opened_store(
+        facts.store,
+        "groups = store.duplicates()\n"
+        "print(sorted(len(group) for group in groups))  # documents of each group\n"
+        "print(len(groups), sum(map(len, groups)) - len(groups))  # groups, and copies in them",
+    )
     groups = facts.duplicates
     if isinstance(groups, str):
         return Figure(
@@ -262,8 +267,11 @@ def _duplicates(facts: StoreFacts) -> Figure:
     return Figure(
         name="duplicates",
         title=title,
-        message=f"{amount(copies, 'document')} of {facts.store.num_documents:,} have the tokens of "
-        f"an earlier one, in {amount(len(groups), 'group')}.",
+        message=f"{amount(copies, 'document')} of {facts.store.num_documents:,} "
+        f"{'has' if copies == 1 else 'have'} the tokens of an earlier one, in "
+        f"{amount(len(groups), 'group')}."
+        if groups
+        else "No two documents have the same tokens.",
         drawing=both(lambda width: bars(rows, width, said)) if rows else EMPTY,
         numbers=(Numbers.of(("documents of a group", "groups"), sizes.items(), said),),
         code=code,
@@ -272,10 +280,7 @@ def _duplicates(facts: StoreFacts) -> Figure:
 
 def _packing(facts: StoreFacts) -> Figure:
     every = [one for choices in facts.packings.values() for one in choices]
-    rows = [
-        Bar(one.spec.strategy.replace("_", " "), one.fill, share(one.fill))
-        for one in facts.packings[FRAME]
-    ]
+    rows = [Bar(one.spec.strategy, one.fill, share(one.fill)) for one in facts.packings[FRAME]]
     head = ("tokens of a row", "strategy", "rows", "fill", "tokens lost", "documents cut")
     numbers = [
         (
@@ -292,15 +297,16 @@ def _packing(facts: StoreFacts) -> Figure:
     note = f"From a keyed sample of {packed:,} documents in stretches; rows are of that sample."
     said = f"share of cells that hold a token, rows of {FRAME:,}"
     best = facts.packings[FRAME][-1]
+    cut = plural(best.documents_cut, "document") if best.documents_cut else "no document"
+    windows = plural(facts.windows, "row") if facts.windows else "no row"
     return Figure(
         name="packing",
         title="What rows can be made of it",
-        message=f"Rows of {FRAME:,} tokens are {share(best.fill)} full with "
-        f"{best.spec.strategy.replace('_', ' ')}, which cuts "
-        f"{amount(best.documents_cut, 'document')}; windows make {amount(facts.windows, 'row')}.",
+        message=f"Rows of {FRAME:,} tokens are {share(best.fill)} full with {best.spec.strategy}, "
+        f"which cuts {cut}; windows make {windows}.",
         drawing=both(lambda width: bars(rows, width, said, top=1.0)),
         numbers=(Numbers.of(head, numbers, "what packing costs"),),
-        code=f"tokenloom pack-plan {facts.store.path} --seq-len {FRAME}",
+        code=_again(facts, "packing"),
         notes=() if facts.packs_all else (note,),
     )
 

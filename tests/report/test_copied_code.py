@@ -1,0 +1,194 @@
+"""The code beside a figure runs as it is copied, and prints the numbers of its table."""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+from layoutruns import store_of
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.evaluate import Periodic, contrast, evaluate, pz, token_page
+from tokenloom.inspect import audit_run
+from tokenloom.report import report_on
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+DIGITS = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def printed(code, capsys, **known):
+    """What the code of a figure prints; a command is run as one."""
+    capsys.readouterr()
+    if code.startswith("tokenloom "):
+        assert main(shlex.split(code)[1:]) == 0
+    else:
+        exec(compile(code, "copied", "exec"), known)
+    return capsys.readouterr().out
+
+
+def figures_in(text):
+    """The numbers in a text, each also with three digits, as words have them."""
+    found = {float(one.rstrip(",").replace(",", "")) for one in DIGITS.findall(text)}
+    return {float(f"{one:.6g}") for one in found}
+
+
+def listed(figure):
+    """The numbers of a figure's tables that can be told from chance: not 0, 1 or 2."""
+    rows = [row for table in figure.numbers for row in table.rows]
+    found = {
+        float(f"{value:.6g}")
+        for row in rows
+        for value in row
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    }
+    return {one for one in found if np.isfinite(one) and abs(one) not in (0, 1, 2)}
+
+
+def check(figure, capsys, **known):
+    """Whether the code prints the table: all of it, if it makes the figure once more."""
+    assert figure.code, figure.name
+    assert "…" not in figure.code
+    out = printed(figure.code, capsys, **known)
+    wanted, found = listed(figure), figures_in(out)
+    if "report_on" in figure.code or figure.code.startswith("tokenloom "):
+        assert wanted <= found, (figure.name, wanted - found)
+    else:
+        assert out.strip()
+        assert len(wanted & found) >= min(3, len(wanted)), (figure.name, wanted, out)
+    return wanted, found
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def saved(run, name, **settings):
+    tl.save(run, name)
+    again = tl.load(name)
+    return report_on(again, name=name, **settings)
+
+
+def test_the_code_of_every_figure_of_a_mix_prints_its_table(place, capsys):
+    a, b, c = (store_of(place / name, seed) for seed, name in enumerate("abc"))
+    sources = {
+        'we"b': a.windows(8).shuffle(),
+        "code": b.pack(8, overflow="truncate").block_shuffle(),
+        "spliced": c.splice(8, content_length=5),
+    }
+    run = tl.mix(sources, stages={30: {"code": 3}}).edit(at=60, weights={"spliced": 2}).take(120)
+    made = saved(
+        run,
+        "mix.yaml",
+        batch_size=[(0, 4), (40, 8)],
+        ranks=2,
+        latency=0.01,
+        step_seconds=0.1,
+        examples=16,
+        certificate=audit_run(run, 8, 40, progress=False),
+    )
+    names = {one.name for one in made.figures}
+    assert names == {
+        *("lengths", "lost", "packing", "rows", "shuffle", "mixture", "splices", "boundaries"),
+        *("resume", "loading", "certificate"),
+    }
+    for figure in made.figures:
+        wanted, found = check(figure, capsys)
+        assert wanted & found or not wanted
+
+
+@pytest.mark.parametrize("kind", ["one", "endless"])
+def test_the_code_of_every_figure_of_one_source_prints_its_table(place, capsys, kind):
+    run = store_of(place / "s").pack(8).shuffle().epochs(3 if kind == "one" else None)
+    for figure in saved(run, "run.yaml", batch_size=4).figures:
+        assert "tl.load" in figure.code
+        check(figure, capsys)
+    made = report_on(run, batch_size=4)  # of no file: whoever copies it has the run
+    for figure in made.figures[:2]:
+        check(figure, capsys, run=run)
+
+
+def test_settings_that_were_typed_are_in_the_code(place, capsys):
+    tl.save(store_of(place / "s").windows(8).shuffle(), "run.yaml")
+    given = ["--set", "sources.main.epochs=2", "--batch-size", "4", "--json"]
+    assert main(["report", "run.yaml", *given]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (figure,) = (one for one in told["figures"] if one["name"] == "mixture")
+    assert 'overrides=["sources.main.epochs=2"]' in figure["code"]
+    out = printed(figure["code"], capsys)
+    assert f"{figure['numbers'][0]['rows'][0][2]:,} rows" in out
+
+
+def test_control_the_numbers_of_another_run_are_not_printed(place, capsys):
+    first, second = store_of(place / "a", 1, 40), store_of(place / "b", 2, 90, 33)
+    one = saved(first.pack(8).shuffle(), "one.yaml", batch_size=4)
+    other = saved(second.pack(16).shuffle().epochs(2), "other.yaml", batch_size=4)
+    for mine, theirs in zip(one.figures, other.figures, strict=True):
+        if "report_on" not in mine.code:
+            continue
+        found = figures_in(printed(mine.code, capsys))
+        assert not listed(theirs) <= found, mine.name
+
+
+def test_the_code_of_every_figure_of_a_store_prints_its_table(place, capsys):
+    texts = [{"text": "abc" * n, "id": n} for n in range(1, 30)]
+    made = tl.build([*texts, texts[3], texts[3]], "toy", tokenizer="bytes", id_key="id")
+    np.array([5, 6, 7, 2, 8, 2] * 40, "<u2").tofile(place / "train.bin")
+    for store in (made, tl.open("train.bin", dtype="uint16", eos=2)):
+        figures = report_on(store).figures
+        assert [one.name for one in figures] == ["contents", "lengths", "duplicates", "packing"]
+        for figure in figures:
+            check(figure, capsys)
+
+
+def test_the_code_of_a_certificate_prints_its_table(place, capsys):
+    run = store_of(place / "s").windows(8).shuffle()
+    tl.save(run, "run.yaml")
+    found = audit_run(run, progress=False)
+    (figure,) = report_on(found).figures
+    check(figure, capsys, certificate=found)
+    assert main(["audit", "run.yaml", "-o", "audit.json"]) == 0
+    capsys.readouterr()
+    assert main(["report", "audit.json", "-o", "audit.html", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["figures"]
+    assert told["code"] == "tokenloom report audit.json -o audit.html --json"
+    again = json.loads(printed(told["code"], capsys))
+    assert again["figures"] == [told]
+
+
+def uniform(tokens, segment_ids, position_ids):
+    return np.zeros((*tokens.shape, 256))
+
+
+def test_the_code_of_every_figure_of_evaluations_prints_its_table(place, capsys):
+    texts = [{"text": f"{n}" * 30 + "bcd" * n, "id": n} for n in range(8)]
+    store = tl.build(texts, "toy", tokenizer="bytes", id_key="id")
+    first, second = (store.select(doc_index=list(some)) for some in (range(4), range(4, 8)))
+    ask = {"prefix": 10, "suffix": 4, "stride": 4, "progress": False}
+    trained = pz(uniform, first, **ask)
+    series = Periodic(
+        {"held": lambda model: evaluate(model, first, seq_len=64, by=("document",))}, every=10
+    )
+    for step in (10, 20):
+        series(uniform, step)
+    losses = evaluate(uniform, first, seq_len=64, progress=False)
+    answers = {"losses": losses, "windows": trained, "series": series}
+    answers["control"] = contrast(trained, pz(uniform, second, **ask), draws=50)
+    answers["page"] = token_page(uniform, store, 0, seq_len=64)
+    made = report_on(answers)
+    names = [one.name for one in made.figures]
+    assert names == ["pz", "pz-2", "places", "documents", "learned", "tokens"]
+    for figure in made.figures:
+        check(figure, capsys, answers=answers)
+    beside = report_on(store.windows(8), batch_size=2, evaluations=answers)
+    for figure in beside.figures[-2:]:
+        check(figure, capsys, answers=answers)
+    (place / "losses.npz").write_bytes(losses.to_bytes())
+    assert main(["report", "losses.npz", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["figures"]
+    for figure in told:
+        assert json.loads(printed(figure["code"], capsys))["figures"] == told
