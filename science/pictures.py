@@ -12,15 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from science.verdicts import Found, Interval
-from tokenloom.inspect.svg import GREY, INK, box, drawing, filled, line, text
+from tokenloom.page.axes import Scale, drawing, label, rule, short
+from tokenloom.page.charts import series
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 
 __all__ = ["Group", "dots", "scatter"]
 
-COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2")
+STEP, HIGH = 22, 300  # pixels of a row, and of the axis of a scatter
 
-PALE, GREEN = "#e8e8e8", "#e6f2e3"
+LETTER = 6.8  # pixels of a letter's width, about
 
-TOP, STEP, WIDE, HIGH = 76, 22, 460, 300
+RIGHT = 52  # pixels for the number after the last mark
 
 
 class Group(NamedTuple):
@@ -38,7 +41,7 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A label and the marks of its row, each with its colour."""
+    """A label and the marks of its row, each with its class."""
 
     label: str
     marks: list[tuple[Interval, str]]
@@ -71,54 +74,48 @@ def dots(
     known = [
         (group.heading, rows)
         for number, group in enumerate(groups)
-        if (rows := list(_rows(found, group, None if several else COLOURS[number], against)))
+        if (rows := list(_rows(found, group, None if several else series(number), against)))
     ]
     every = [one for _, rows in known for row in rows for one, _ in row.marks]
     every += [Interval(0.0, 0.0, 1)] * zero
-    left = 40 + 7 * max([len(row.label) for _, rows in known for row in rows] or [8])
-    scale = _Scale(every, left, WIDE, log=log)
-    parts, y = [], TOP + (24 if several else 0)
-    first = y
+    left = 16 + LETTER * max([len(row.label) for _, rows in known for row in rows] or [8])
+    scale = Scale(*_bounds(every, log), round(left), DRAWN - RIGHT, log=log)
+    marks, y = [], 8.0
     for heading, rows in known:
-        parts += [text(left, y, heading, color=GREY)] if heading else []
+        marks += [tag("text", heading, x=0, y=f"{y + 8:g}", class_="heading")] if heading else []
+        y += 10 if heading else -10
         for row in rows:
             y += STEP
-            parts.append(text(left - 14, y + 4, row.label, anchor="end"))
-            parts += _marks(scale, row.marks, y)
+            marks.append(label(left - 12, y + 4, row.label, anchor="end"))
+            marks += _marks(scale, row.marks, y)
             if len(row.marks) == 1:
-                parts.append(_number(scale, row.marks[0][0], y))
-        y += STEP + 10
+                marks.append(_number(scale, row.marks[0][0], y))
+        y += STEP + 8
+    parts = [*_axis(scale, 4 if not known or not known[0][0] else 18, y - 8, across), *marks]
     legend = list(groups[0].figures.values()) if several else []
-    frame = [line(f"M{left} {y - 6}H{left + WIDE}", GREY), *_axis(scale, first + 6, y - 6)]
-    end = text(left + WIDE, y + 32, across, anchor="end", color=GREY)
-    return drawing(
-        title=title,
-        caption=[caption],
-        size=(left + WIDE + 90, y + 46),
-        left=20,
-        parts=[*frame, *_legend(legend, left), *parts, end],
+    return standalone(
+        title,
+        [caption],
+        [
+            Panel(
+                drawing(DRAWN, y + 36, f"{across}, {len(every)} means with intervals", parts),
+                legend=[(said, series(number)) for number, said in enumerate(legend)],
+            )
+        ],
     )
 
 
-def _rows(found: Found, group: Group, colour: str | None, against: str | None) -> Iterator[Row]:
-    for label, arm in group.rows:
+def _rows(found: Found, group: Group, class_: str | None, against: str | None) -> Iterator[Row]:
+    for name, arm in group.rows:
         some = (
             found.interval(arm, figure) if against is None else found.gap(arm, against, figure)
             for figure in group.figures
         )
         marks = [
-            (one, colour or COLOURS[number]) for number, one in enumerate(some) if one is not None
+            (one, class_ or series(number)) for number, one in enumerate(some) if one is not None
         ]
         if marks:
-            yield Row(label, marks)
-
-
-def _legend(words: Sequence[str], left: int) -> Iterator[str]:
-    x = float(left)
-    for number, said in enumerate(words):
-        yield filled(_disc(x + 4, TOP - 4), COLOURS[number], crisp=False)
-        yield text(x + 14, TOP, said)
-        x += 34 + 7 * len(said)
+            yield Row(name, marks)
 
 
 def scatter(
@@ -149,78 +146,57 @@ def scatter(
         for label, arm in arms.items()
         if (x := found.interval(arm, across[0])) and (y := found.interval(arm, up[0]))
     }
-    left, bottom = 64, TOP + 20 + HIGH
-    flat = _Scale([x for x, _ in known.values()], left, WIDE, log=True)
-    tall = _Scale([y for _, y in known.values()], bottom, -HIGH, log=True)
-    parts = []
+    left, top, bottom = 44, 26, 26 + HIGH
+    flat = Scale(*_bounds([x for x, _ in known.values()], True), left, DRAWN - 70, log=True)
+    tall = Scale(*_bounds([y for _, y in known.values()], True), bottom, top, log=True)
+    parts = [label(0, 12, up[1], soft=True)]
     if gate is not None:
-        right, top = flat(gate[0]), tall(gate[1])
-        parts.append(filled(box(left, top, right - left, bottom - top), GREEN))
-        parts.append(text(left + 8, bottom - 8, passes, color=COLOURS[2]))
-    parts += [line(f"M{left} {TOP + 20}V{bottom}H{left + WIDE}", GREY)]
-    parts += _axis(flat, TOP + 20, bottom)
-    for value in tall.values():
-        parts.append(text(left - 8, tall(value) + 4, f"{value:.4g}", anchor="end", color=GREY))
-    parts.append(text(left, TOP + 8, up[1], color=GREY))
-    parts.append(text(left + WIDE, bottom + 38, across[1], anchor="end", color=GREY))
-    parts += _points({label: (flat(x.mean), y) for label, (x, y) in known.items()}, tall)
-    return drawing(
-        title=title, caption=[caption], size=(left + WIDE + 150, bottom + 52), left=20, parts=parts
-    )
+        right, above = flat(gate[0]), tall(gate[1])
+        box = f"M{left} {bottom}V{above:g}H{right:g}V{bottom}z"
+        parts.append(tag("path", d=box, class_="allowed"))
+        parts.append(tag("text", passes, x=left + 8, y=bottom - 8, class_="allowed-words"))
+    parts.append(rule(f"M{left} {top}V{bottom}"))
+    parts += _axis(flat, top, bottom, across[1])
+    for value in tall.ticks(8):
+        parts.append(label(left - 8, tall(value) + 4, short(value), anchor="end", soft=True))
+    parts += _points({name: (flat(x.mean), y) for name, (x, y) in known.items()}, tall)
+    said = f"{up[1]} over {across[1]}, {len(known)} means with intervals"
+    return standalone(title, [caption], [Panel(drawing(DRAWN, bottom + 44, said, parts))])
 
 
-def _points(known: Mapping[str, tuple[float, Interval]], tall: _Scale) -> Iterator[str]:
+def _points(known: Mapping[str, tuple[float, Interval]], tall: Scale) -> Iterator[Markup]:
     """Points with bars, and labels that keep apart from each other and from all points."""
     taken = [(x - 6, x + 6, tall(y.mean)) for x, y in known.values()]
-    for number, (label, (x, y)) in enumerate(sorted(known.items(), key=lambda one: one[1][1].mean)):
-        at, colour = tall(y.mean), COLOURS[number % len(COLOURS)]
+    for number, (name, (x, y)) in enumerate(sorted(known.items(), key=lambda one: one[1][1].mean)):
+        at, class_ = tall(y.mean), series(number)
         low, high = tall(y.low), tall(y.high)
         bar = f"M{x - 2:.1f} {low:.1f}V{high:.1f}h4V{low:.1f}z"
-        yield filled(bar, _paler(colour), crisp=False)
-        yield filled(_disc(x, at), colour, crisp=False)
-        said, place = f"{label}: {y.mean:.3g}", at
-        first, last = x + 18, x + 18 + 7 * len(said)
-        while any(first < b and a < last and abs(place - c) < 15 for a, b, c in taken):
+        yield tag("path", d=bar, class_=f"{class_} pale")
+        yield _disc(x, at, class_)
+        said, place = f"{name}: {y.mean:.3g}", at
+        wide = LETTER * len(said)
+        ahead = x + 18 + wide <= DRAWN  # else the words end before the point
+        first = x + 18 if ahead else x - 18 - wide
+        while any(first < b and a < first + wide and abs(place - c) < 16 for a, b, c in taken):
             place -= 1  # the lowest comes first, so labels move up
-        taken.append((first, last, place))
-        yield line(f"M{x + 6:.1f} {at:.1f}L{x + 16:.1f} {place:.1f}", GREY)
-        yield text(round(first, 1), round(place + 4, 1), said, color=INK)
+        taken.append((first, first + wide, place))
+        side = 1 if ahead else -1
+        yield rule(f"M{x + 6 * side:.1f} {at:.1f}L{x + 16 * side:.1f} {place:.1f}")
+        anchor = "start" if ahead else "end"
+        words = label(round(x + 18 * side, 1), round(place + 4, 1), said, anchor=anchor)
+        yield tag("g", words, class_="marked")
 
 
-class _Scale:
-    """Values to pixels, from a first pixel over a width that may be negative."""
-
-    def __init__(self, every: Sequence[Interval], first: int, width: int, *, log: bool) -> None:
-        self.first, self.width, self.log = first, width, log
-        if log:
-            means = [one.mean for one in every if one.mean > 0] or [1.0]
-            self.low = _round(min(means) / 1.1, up=False)
-            self.high = _round(max(*means, self.low * 10) * 1.1, up=True)
-        else:
-            ends = [edge for one in every for edge in (one.low, one.high)] or [0.0, 1.0]
-            margin = (max(ends) - min(ends)) * 0.08 or 0.5
-            bare = min(ends) < 0 or min(ends) > margin  # else the axis starts at zero
-            self.low, self.high = min(ends) - margin if bare else 0.0, max(ends) + margin
-
-    def __call__(self, value: float) -> float:
-        inside = min(max(value, self.low), self.high)
-        if self.log:
-            share = math.log(inside / self.low) / math.log(self.high / self.low)
-        else:
-            share = (inside - self.low) / (self.high - self.low)
-        return self.first + self.width * share
-
-    def values(self) -> list[float]:
-        """Round values for marks."""
-        if self.log:
-            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-            parts = (1, 2, 5) if self.high < 150 * self.low else (1,)
-            every = [part * 10.0**power for power in range(first, last + 1) for part in parts]
-            return [one for one in every if 0.999 * self.low <= one <= 1.001 * self.high]
-        step = 10.0 ** math.floor(math.log10(self.high - self.low))
-        step *= 0.2 if (self.high - self.low) / step < 3 else 1.0
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [number * step for number in range(first, last + 1)]
+def _bounds(every: Sequence[Interval], log: bool) -> tuple[float, float]:
+    """The lowest and the highest value of an axis that shows all intervals, or all means."""
+    if log:
+        means = [one.mean for one in every if one.mean > 0] or [1.0]
+        low = _round(min(means) / 1.1, up=False)
+        return low, _round(max(*means, low * 10) * 1.1, up=True)
+    ends = [edge for one in every for edge in (one.low, one.high)] or [0.0, 1.0]
+    margin = (max(ends) - min(ends)) * 0.08 or 0.5
+    bare = min(ends) < 0 or min(ends) > margin  # else the axis starts at zero
+    return min(ends) - margin if bare else 0.0, max(ends) + margin
 
 
 def _round(value: float, *, up: bool) -> float:
@@ -234,40 +210,36 @@ def _round(value: float, *, up: bool) -> float:
     return min(one for one in near if one >= value) if up else max(o for o in near if o <= value)
 
 
-def _axis(scale: _Scale, top: float, bottom: float) -> Iterator[str]:
-    """Pale lines at round values, and these."""
-    for one in scale.values():
-        yield line(f"M{scale(one):.1f} {top}V{bottom}", PALE)
-        yield text(round(scale(one), 1), bottom + 18, f"{one:.4g}", anchor="middle", color=GREY)
+def _axis(scale: Scale, top: float, bottom: float, across: str) -> Iterator[Markup]:
+    """Lines at round values, these, and what they are."""
+    for one in scale.ticks(6):
+        yield rule(f"M{scale(one):g} {top:g}V{bottom:g}", "grid")
+        yield label(scale(one), bottom + 18, short(one), anchor="middle", soft=True)
+    yield rule(f"M{scale.first:g} {bottom:g}H{scale.last:g}")
+    middle = (scale.first + scale.last) / 2
+    wide = LETTER * len(across) / 2  # long words stay inside the drawing
+    at = min(max(middle, wide), DRAWN - wide)
+    yield label(round(at, 1), bottom + 37, across, anchor="middle")
 
 
-def _marks(scale: _Scale, marks: Sequence[tuple[Interval, str]], y: float) -> Iterator[str]:
+def _marks(scale: Scale, marks: Sequence[tuple[Interval, str]], y: float) -> Iterator[Markup]:
     """Pale bars over intervals, then points at means; several of a row a little apart."""
     apart = [5 * (number - (len(marks) - 1) / 2) for number in range(len(marks))]
     if len(marks) > 1:
         places = [scale(one.mean) for one, _ in marks]
-        yield line(f"M{min(places):.1f} {y}H{max(places):.1f}", PALE)
-    for (one, colour), by in zip(marks, apart, strict=True):
+        yield rule(f"M{min(places):.1f} {y:g}H{max(places):.1f}")
+    for (one, class_), by in zip(marks, apart, strict=True):
         low, high = scale(one.low), scale(one.high)
-        bar = f"M{low:.1f} {y + by - 2}H{high:.1f}v4H{low:.1f}z"
-        yield filled(bar, _paler(colour), crisp=False)
-    for (one, colour), by in zip(marks, apart, strict=True):
-        yield filled(_disc(scale(one.mean), y + by), colour, crisp=False)
+        bar = f"M{low:.1f} {y + by - 2:g}H{high:.1f}v4H{low:.1f}z"
+        yield tag("path", d=bar, class_=f"{class_} pale")
+    for (one, class_), by in zip(marks, apart, strict=True):
+        yield _disc(scale(one.mean), y + by, class_)
 
 
-def _paler(colour: str) -> str:
-    """Half-way to white.
-
-    >>> _paler("#4e79a7")
-    '#a6bcd3'
-    """
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{(part + 255) // 2:02x}" for part in parts)
+def _number(scale: Scale, one: Interval, y: float) -> Markup:
+    at = max(scale(one.mean), scale(one.high)) + 8
+    return tag("g", label(at, y + 4, f"{one.mean:.3g}", soft=True), class_="marked")
 
 
-def _number(scale: _Scale, one: Interval, y: float) -> str:
-    return text(max(scale(one.mean), scale(one.high)) + 8, y + 4, f"{one.mean:.3g}", color=INK)
-
-
-def _disc(x: float, y: float) -> str:
-    return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+def _disc(x: float, y: float, class_: str) -> Markup:
+    return tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, class_=class_)

@@ -133,7 +133,7 @@ def picture(found: Found) -> str:
     return curves(
         "Train, kill, resume",
         {label: points for label, points in lines.items() if points},
-        caption="training loss minus that of the same training in one piece, nats per token",
+        caption="loss minus that of the same training in one piece, nats per token",
     )
 
 
