@@ -191,11 +191,26 @@ def run_file(tmp_path):
     return tmp_path / "run.yaml"
 
 
+@contextlib.contextmanager
+def started(command, **options):
+    """A process that hears Ctrl-C, though a shell that put this one in the background does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a test that failed waits for nobody
+
+
 def test_ctrl_c_ends_the_command_cleanly(run_file):
     environment = {**os.environ, "PYTHONPATH": str(Path(tl.__file__).parents[1])}
     command = [sys.executable, "-m", "tokenloom", "explore", str(run_file), "--batch-size", "4"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    with started(command, env=environment, **pipes) as process:
         url, tunnel, last = (process.stdout.readline().strip() for _ in range(3))
         url = url.split()[-1]
         assert url.startswith("http://127.0.0.1:")
