@@ -15,7 +15,7 @@ test: $(VENV)/.test browser peers lint types
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 
 test-slow: $(VENV)/.test $(VENV)/.node browser
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q -m slow
 
 # pages are tested in a real browser, with letters of every script
 BROWSER := chromium fonts-noto-core fonts-noto-mono fonts-noto-cjk

@@ -239,6 +239,18 @@ def test_a_plan_travels_as_plain_data_and_encodes_the_same(tmp_path):
     assert_same_tree(tmp_path / "s", tree(tmp_path / "whole"))
 
 
+def test_a_process_that_did_another_build_reads_the_inputs_of_this_one(tmp_path):
+    """Names, sizes and settings are the same, and so is the fingerprint: only the folders differ."""
+    for day in ("monday", "tuesday"):
+        (tmp_path / day).mkdir()
+        lines = [json.dumps({"text": f"{day[:3]} {number:03}"}) for number in range(40)]
+        (tmp_path / day / "part.jsonl").write_text("\n".join(lines))
+        _, site = answers_of([f"{tmp_path}/{day}/part.jsonl"], tmp_path / f"{day}-store", range(4))
+        finish_parts(site)
+        store = tl.open(tmp_path / f"{day}-store")
+        assert bytes(store[39].tolist()).decode() == f"{day[:3]} 039"
+
+
 ANSWER = 400  # bytes that a task answers with, at most, whatever it has written
 
 

@@ -10,6 +10,7 @@ shard that was finished (`tokenloom.ingest.cluster.ray_tasks`).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import fields
@@ -117,11 +118,18 @@ _plans: dict[str, BuildPlan] = {}  # of this process: a tokenizer is opened once
 
 
 def _opened(plain: bytes, payload: list[bytes]) -> BuildPlan:
-    header = json.loads(plain)
-    known = _plans.get(header["fingerprint"])
+    """The plan of a message; the same message again is the same plan.
+
+    The fingerprint of a plan would not do as its name: inputs of two folders that have the same
+    names and sizes share it.
+    """
+    name = hashlib.sha256(plain)
+    for one in payload:
+        name.update(one)
+    known = _plans.get(name.hexdigest())
     if known is None:
         _plans.clear()
-        known = _plans[header["fingerprint"]] = unpack_plan(header, payload)
+        known = _plans[name.hexdigest()] = unpack_plan(json.loads(plain), payload)
     return known
 
 
