@@ -331,6 +331,8 @@ def test_the_command_line_does_parts_and_finishes_them(scratch, corpus, capsys):
     for wrong, message in (
         (["--part", "0/2"], "counted from 1"),
         (["--part", "3/2"], "allowed: '1/2' to '2/2'"),
+        (["--part", "1/0"], "found '1/0', allowed: 1 to 10,000 parts"),
+        (["--part", "1/20000"], "found '1/20000', allowed: 1 to 10,000 parts"),
         (["--part", "3"], "as '3/64'"),
         (["--part", "1/1"], "Build it without"),
         (["--part", "1/2", "--finish"], "found both"),

@@ -313,8 +313,9 @@ def _committed(
     stretched = stretch_files(files.list(root), next_number(before))
     if stretched and not overwrite:
         raise StoreExists(
-            f"{root / stretched[-1]}: an unfinished build in stretches is here. Run that build "
-            "again to finish it, or `tokenloom gc --unfinished` to remove it."
+            f"{root / stretched[-1]}: an unfinished build in stretches is here. Finish it with the "
+            "same number of them (`--stretches N`, or `--part K/N` and `--finish`), or remove it "
+            "with `tokenloom gc --unfinished`."
         )
     first = next_shard(before)
     entries, cursor, broken = committed_shards(

@@ -35,7 +35,14 @@ from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.guard import GuardedEncoder
 from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
 
-__all__ = ["BuildOptions", "BuildPlan", "make_plan", "resolve_tokenizer", "with_inputs"]
+__all__ = [
+    "MOST_STRETCHES",
+    "BuildOptions",
+    "BuildPlan",
+    "make_plan",
+    "resolve_tokenizer",
+    "with_inputs",
+]
 
 log = logging.getLogger("tokenloom")
 

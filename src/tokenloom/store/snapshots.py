@@ -110,10 +110,15 @@ def current(root: Place, files: Files = LOCAL) -> Snapshot:
         return load(root, published[-1], files)
     shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
     begun = names == [LOCK_NAME] or any(TEMPORARY_NAME.fullmatch(name) for name in names)
-    if shards or begun:
+    ours = filter(fmt.ROOT_FILE_NAME.fullmatch, names)
+    parts = any(name.startswith("plan-") for name in ours)  # of a build that many share
+    if shards or begun or parts:
+        again = "the same build again: it goes on where it stopped"
+        if parts:
+            again = "the parts that are missing (`--part K/N`) and then `--finish`, or " + again
         raise StoreNotFound(
             f"{root}: the build of this store is incomplete: {plural(shards, 'shard')} done, and "
-            "no manifest is published. Run the same build again: it goes on where it stopped."
+            f"no manifest is published. Run {again}."
         )
     if names:
         raise StoreNotFound(

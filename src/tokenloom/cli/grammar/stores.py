@@ -26,8 +26,8 @@ def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
     build.add_argument(
         "inputs",
         nargs="+",
-        help="files, directories, globs; a prefix txt:, lines:, jsonl:, parquet: or hf: gives the "
-        "format; .gz and .zst are decompressed while reading",
+        help="files, directories, globs, URLs; a prefix txt:, lines:, jsonl:, parquet: or hf: "
+        "gives the format; .gz and .zst are decompressed while reading",
     )
     build.add_argument("-o", "--out", required=True, help="directory or URL of the store")
     build.add_argument(
@@ -155,7 +155,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "What its format cannot hold is refused, with the first document that has it. "
         "The folder appears when it is complete.",
     )
-    export.add_argument("store", help="directory of the store, or a store of others")
+    export.add_argument("store", help="directory or URL of a store, or files of others")
     export.add_argument("out", help="the folder to make, on this machine")
     export.add_argument(
         "--to", required=True, choices=("megatron", "levanter", "parquet", "mds", "npy")
@@ -176,7 +176,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "original go on over the copy. If it is killed and run again, it resumes after the last "
         "finished shard.",
     )
-    convert.add_argument("store", help="a store, or files of others")
+    convert.add_argument("store", help="directory or URL of a store, or files of others")
     convert.add_argument("out", help="directory or URL of the copy")
     convert.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
     for command in (export, convert):
@@ -194,7 +194,7 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
         help="what is in a store",
         description="Counts, lengths, tokenizer, digests and size of a store.",
     )
-    info.add_argument("store", help="directory of the store")
+    info.add_argument("store", help="directory or URL of a store, or files of others")
     info.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
     add_said(info)

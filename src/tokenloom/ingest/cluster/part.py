@@ -15,7 +15,7 @@ from tokenloom.arguments import field_names, integer, near_misses
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import Site, prepare, run_part
 from tokenloom.ingest.pipeline import BuildMode
-from tokenloom.ingest.plan import BuildOptions
+from tokenloom.ingest.plan import MOST_STRETCHES, BuildOptions
 from tokenloom.store.files import Files
 
 __all__ = ["SETTINGS", "build_part", "site_of"]
@@ -114,6 +114,8 @@ def _part_of(part: Any) -> tuple[int, int]:
             f"part: found {part!r}, allowed: which part of how many, from 1, as '3/64'."
         )
     number, stretches = int(found[1]), int(found[2])
+    if not 1 <= stretches <= MOST_STRETCHES:
+        raise ConfigError(f"part: found {part!r}, allowed: 1 to {MOST_STRETCHES:,} parts in all.")
     if not 1 <= number <= stretches:
         raise ConfigError(
             f"part: found {part!r}, allowed: '1/{stretches}' to '{stretches}/{stretches}'. Parts "
