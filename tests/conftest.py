@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,29 @@ def pytest_collection_finish():
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def workers_of_torch_end_with_their_test(monkeypatch):
+    """An iterator of torch that an exception holds is told to end, not left to be collected.
+
+    Collected as garbage it waits five seconds for each of its workers, in whatever test comes next.
+    """
+    loading = sys.modules.get("torch.utils.data.dataloader")
+    if loading is None:
+        yield
+        return
+    made, kind = weakref.WeakSet(), loading._MultiProcessingDataLoaderIter
+    begin = kind.__init__
+
+    def noted(self, *given):
+        begin(self, *given)
+        made.add(self)
+
+    monkeypatch.setattr(kind, "__init__", noted)
+    yield
+    for one in list(made):
+        one._shutdown_workers()
 
 
 @pytest.fixture(autouse=True)
