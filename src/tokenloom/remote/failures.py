@@ -11,6 +11,7 @@ missing    no such object, or no such bucket
 denied     the credentials are absent, wrong or expired, or may not do this
 changed    the condition of the request failed: the object is another one now
 taken      a create found the name in use
+busy       another request for the name is under way (409 of S3), so nothing is known of it
 again      throttled (429, 503), another 5xx, a timeout, a broken or short answer
 whole      the server gives whole files, and no ranges of them
 refused    anything else: it would fail the same way again
@@ -44,13 +45,15 @@ _CODES = {
     "SignatureDoesNotMatch": "denied",
     "TokenRefreshRequired": "denied",
     "InternalError": "again",
-    "OperationAborted": "again",
     "RequestTimeout": "again",
     "ServiceUnavailable": "again",
     "SlowDown": "again",
     "NoSuchBucket": "missing",
     "PermanentRedirect": "refused",
 }
+
+# a library may call these "already exists", as all that comes with 409
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
 
 _TYPES = {
     "FileNotFoundError": "missing",
@@ -84,6 +87,10 @@ _ADVICE = {
         "to a disk."
     ),
     "taken": "Choose another name.",
+    "busy": (
+        "Another process writes or removes this object at the same time. Look whether one does, "
+        "and try again later."
+    ),
     "changed": (
         "An object of a published store never changes: it was uploaded again or replaced. Restore "
         "it, or open the store again to read what is there now."
@@ -114,11 +121,16 @@ def failure_of(error: BaseException) -> Failure:
     text, name = str(error), type(error).__name__
     found = _STATUS.search(text)
     status = int(found[1]) if found else 0
-    code = next((one for one in _CODES if re.search(rf"\b{one}\b", text)), "")
+    codes = (*_CONFLICTS, *_CODES) if status == 409 else _CODES
+    code = next((one for one in codes if re.search(rf"\b{one}\b", text)), "")
     if _NO_CREDENTIALS.search(text):
         return Failure("denied", "this process has no credentials")
     if "RangeNotSupported" in text:
         return Failure("whole", "this server gives whole files and no ranges of them")
+    if code in _CONFLICTS:
+        return Failure("busy", f"status {status}, {code}")
+    if text == "name in conflict":  # our own word: a create was refused, and nothing is there
+        return Failure("busy", "the name is neither free nor taken")
     kind = _TYPES.get(name) or _CODES.get(code) or _kind_of(status, f"{name}: {text}")
     known = [f"status {status}"] * (status > 0) + [code] * (code != "")
     return Failure(kind, ", ".join(known) if known else _plain_words(kind, text))
