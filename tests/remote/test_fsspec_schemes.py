@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import pickle
+import socket
+import ssl
 import threading
 import time
 
@@ -42,6 +44,7 @@ class Hub(MemoryFileSystem):
     cachable = False
     awake = threading.Event()
     denies = False
+    fails: Exception | None = None
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
@@ -49,6 +52,8 @@ class Hub(MemoryFileSystem):
 
     def _ask(self):
         self.awake.wait(40)
+        if self.fails:
+            raise self.fails
         if self.denies:
             raise PermissionError(f"401 https://hub/x?token={self.token} Bearer {self.token}")
 
@@ -78,6 +83,7 @@ def hub(monkeypatch):
     yield Hub()
     Hub.awake.set()  # threads that wait end
     Hub.denies = False
+    Hub.fails = None
     if registered is not None:
         fsspec.register_implementation("hf", registered, clobber=True)
 
@@ -147,6 +153,25 @@ def test_a_file_system_that_sleeps_raises_within_the_deadline(
     with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
         calls[what]()
     assert time.monotonic() - started < 6  # one answer would have taken 40
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, TOKEN), r"the connection was refused \(.*, asked \d times"),
+        (socket.gaierror(-2, TOKEN), r"the name of the host is unknown, asked \d times"),
+        (ssl.SSLCertVerificationError(1, TOKEN), r"the certificate .* not trusted here\. Look"),
+    ],
+)
+def test_a_file_system_that_is_not_reached_is_told_as_what_it_is(
+    hub, local, monkeypatch, error, words
+):
+    """The control of the test above: what fails at once is not called late."""
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "0.5")
+    Hub.fails = error
+    with pytest.raises(StoreError, match=words) as caught:
+        tl.open(f"{TOP}/toy")
+    assert leaks(told(caught.value), secrets=[TOKEN]) == []
 
 
 def test_a_folder_is_no_object(hub, local):

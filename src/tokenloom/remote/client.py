@@ -272,11 +272,9 @@ class Client(Single):
                 failure = failure_of(error)  # and nothing else of it: it may hold secrets
             took = time.monotonic() - started
             pause = _pause(self.settings.pause, f"{key} {seed}", retries)
-            if failure.kind not in _PASSING:
+            if failure.kind not in _PATIENCE:
                 raise error_of(failure, url, what)
-            if took + pause > self.settings.deadline * (
-                1 - 1 / TRIES
-            ):  # the next may take the rest
+            if took + pause > self.settings.deadline * _PATIENCE[failure.kind]:
                 tried = f"asked {retries + 1} times in {took:.1f} s"
                 raise error_of(failure, url, what, tried)
             time.sleep(pause)
@@ -285,7 +283,8 @@ class Client(Single):
 
 _REFUSALS = {"taken", "changed", "busy"}  # of a create
 
-_PASSING = {"again", "busy"}  # worth another try
+# shares of the deadline until which something is asked again; the last try may take the rest
+_PATIENCE = {"again": 1 - 1 / TRIES, "busy": 1 - 1 / TRIES, "unknown": 0.1}
 
 _CHANGED = Failure("changed", "its etag is another one than before")
 
