@@ -22,7 +22,7 @@ from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.arguments import place as place_of
-from tokenloom.errors import StoreCorrupt, StoreError, TokenloomError
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
 from tokenloom.remote.client import client_of
 
 TOP = "hf://datasets/user"
@@ -172,6 +172,30 @@ def test_a_file_system_that_is_not_reached_is_told_as_what_it_is(
     with pytest.raises(StoreError, match=words) as caught:
         tl.open(f"{TOP}/toy")
     assert leaks(told(caught.value), secrets=[TOKEN]) == []
+
+
+class Fussy(MemoryFileSystem):
+    """A file system that does not start, and tells secrets."""
+
+    protocol = "fussy"
+    cachable = False
+
+    def __init__(self, *given, **more):
+        raise ConnectionError(f"login of {TOKEN} failed")
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "fussy", "nosuchscheme"])
+@pytest.mark.parametrize("call", [tl.open, lambda url: tl.build(url, "memory://ftp/s", **BUILT)])
+def test_a_scheme_that_cannot_be_used_is_refused_with_those_that_can(scheme, call):
+    fsspec.register_implementation("fussy", Fussy, clobber=True)
+    with pytest.raises(
+        ConfigError, match=rf"url: found the scheme '{scheme}'.*allowed: s3,"
+    ) as got:
+        call(f"{scheme}://host/x")
+    assert leaks(told(got.value), secrets=[TOKEN]) == []
+    assert got.value.__context__ is None
+    needs = "fsspec needs more than the environment says" in str(got.value)
+    assert needs == (scheme != "nosuchscheme")
 
 
 def test_a_folder_is_no_object(hub, local):
