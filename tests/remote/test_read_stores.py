@@ -171,12 +171,11 @@ def test_no_request_is_longer_than_the_cap(ranges, url):
 
 @pytest.mark.parametrize("fault", ["slow_down", "torn", "short"])
 def test_faults_change_no_byte_and_are_counted_apart(ranges, url, local, fault, monkeypatch):
-    monkeypatch.setattr("tokenloom.remote.client.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tokenloom.remote.client._pause", lambda *_: 0.001)
 
     def run_of(store):
         return store.windows(8).block_shuffle(window_blocks=2).seed(7)
 
-    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "59")  # another client
     run = run_of(tl.open(url, cache_bytes=1500))
     (told,) = simulate_run(run, batch_size=6).ranks
     ranges.set(**{fault: 3}, only=PAYLOAD)
