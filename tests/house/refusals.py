@@ -67,6 +67,8 @@ CAUGHT = {
     ("remote.backends", "_within"): "Client: asked again, then as StoreError with the URL",
     ("remote.backends", "put"): "Client: as StoreError with the URL",
     ("remote.disk_cache", "put"): "itself: the piece is not kept",
+    ("remote.disk_cache", "_has_lock"): "put and _claim: the piece is not kept, or not claimed",
+    ("remote.client", "create"): "Client: asked again, then as StoreError with the URL",
     ("remote.client", "ask"): "Client: asked again, then as StoreError with the URL",
     ("runfiles.text", "_bytes_of"): "tokenloom.load documents it, as for a file that is missing",
     ("store.format", "_require"): "read_manifest and read_shard: as StoreCorrupt",

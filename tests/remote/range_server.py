@@ -57,7 +57,10 @@ class Settings:
         etag_after: requests after which every object has another etag; 0: never.
         expire_after: requests after which credentials have expired; 0: never.
         ignore_conditions: if-match and if-none-match are not looked at.
-        only: count only requests whose key contains this.
+        conflicts: so many creates are refused with 409, and nothing is written, whether or not the
+            name is free.
+        conflict_code: what those refusals are called.
+        only: count only requests (and refuse only creates) whose key contains this.
     """
 
     latency: float = 0.0
@@ -68,6 +71,8 @@ class Settings:
     etag_after: int = 0
     expire_after: int = 0
     ignore_conditions: bool = False
+    conflicts: int = 0
+    conflict_code: str = "ConditionalRequestConflict"
     only: str = ""
 
 
@@ -145,6 +150,7 @@ REASONS = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    409: "Conflict",
     412: "Precondition Failed",
     416: "Range Not Satisfiable",
     503: "Slow Down",
@@ -165,7 +171,7 @@ class Bucket:
         self.settings = Settings()
         self.log: list[Entry] = []
         self.in_flight = 0
-        self._count = self._gets = 0
+        self._count = self._gets = self._conflicts = 0
         self._changed = asyncio.Event()
         self._free_at = 0.0  # when the wire is free again
 
@@ -180,7 +186,7 @@ class Bucket:
                 self.objects[key] = Object(memoryview(data), path.stat().st_mtime)
 
     def set(self, settings: Settings) -> None:
-        self.settings, self._count, self._gets = settings, 0, 0
+        self.settings, self._count, self._gets, self._conflicts = settings, 0, 0, 0
         self._changed.set()  # requests that nobody waits for any more do not count as under way
         self._changed = asyncio.Event()
 
@@ -276,6 +282,9 @@ class Bucket:
         heard = not self.settings.ignore_conditions
         new = request.headers.get("if-none-match") == "*"
         new |= request.headers.get("x-goog-if-generation-match") == "0"  # as Google says it
+        if new and self.settings.only in key and self._conflicts < self.settings.conflicts:
+            self._conflicts += 1
+            return refusal(409, self.settings.conflict_code, "A conflicting operation.")
         if heard and new and key in self.objects:
             return refusal(412, "PreconditionFailed", "At least one condition did not hold.")
         before = self.objects.get(key)

@@ -45,6 +45,12 @@ class Flaky:
             cut, self.cut = self.cut, 0
         return Reply(data[start:stop][: -cut or None], Meta(len(data), self.etag))
 
+    def head(self, key: str) -> Meta:
+        self.fail()
+        if key not in self.written:
+            raise FileNotFoundError(key)
+        return Meta(len(self.written[key]), self.etag)
+
     def put(self, key: str, data: bytes, new: bool) -> None:
         taken = new and key in self.written
         if not taken:
@@ -162,9 +168,80 @@ def test_a_create_that_succeeded_unheard_is_not_taken_for_another():
 
 def test_a_create_that_lost_after_a_failure_says_so():
     found, backend = client(status(500))
-    backend.written["x"] = b"theirs"
+    backend.written["x"] = b"ours"
     assert not found.put_new("x", b"mine")
-    assert backend.written == {"x": b"theirs"}
+    assert backend.written == {"x": b"ours"}
+
+
+class AlreadyExistsError(Exception):
+    """What obstore raises for every 409."""
+
+
+class Conflicting(Flaky):
+    """Refuses the first creates with 409 and writes nothing; `rival` is written in between."""
+
+    def __init__(self, refusals: int, code: str, rival: bytes | None = None) -> None:
+        super().__init__()
+        self.refusals, self.code, self.rival, self.puts = refusals, code, rival, 0
+
+    def put(self, key: str, data: bytes, new: bool) -> None:
+        self.puts += 1
+        if self.puts > self.refusals:
+            super().put(key, data, new)
+            return
+        if self.rival is not None:
+            self.written[key] = self.rival
+        raise AlreadyExistsError(f"exists: {status(409, f'<Code>{self.code}</Code>')}")
+
+
+CONFLICTS = ["ConditionalRequestConflict", "OperationAborted", "SomethingElse"]
+
+
+@pytest.mark.parametrize("code", CONFLICTS)
+def test_a_create_that_is_refused_while_nothing_is_there_is_asked_again(code):
+    backend = Conflicting(2, code)
+    found = Client(Url("s3", "bucket"), QUICK, backend)
+    assert found.put_new("x", b"mine")
+    assert (backend.written, backend.puts) == ({"x": b"mine"}, 3)
+
+
+@pytest.mark.parametrize("code", CONFLICTS)
+@pytest.mark.parametrize("rival", [b"ours", b"mine"])
+def test_a_create_that_is_refused_while_something_is_there_found_the_name_taken(code, rival):
+    """The control of the test above: 409 is also what Azure says of a name that is taken."""
+    backend = Conflicting(1, code, rival)
+    found = Client(Url("s3", "bucket"), QUICK, backend)
+    assert not found.put_new("x", b"mine")
+    assert (backend.written, backend.puts) == ({"x": rival}, 1)
+
+
+def test_creates_that_stay_in_conflict_are_told_without_blaming_another_content():
+    found = Client(Url("s3", "bucket"), ClientSettings(deadline=0.1), Conflicting(10_000, "x"))
+    wanted = r"creating it failed: the name is neither free nor taken, asked \d+ times .*process"
+    with pytest.raises(StoreError, match=wanted) as caught:
+        found.put_new("x", b"mine")
+    assert SECRET not in f"{caught.value!r} {caught.value.__cause__} {caught.value.__context__}"
+
+
+def test_a_conflict_of_any_other_write_is_asked_again():
+    found, backend = client(AlreadyExistsError(str(status(409, "OperationAborted"))))
+    found.put("x", b"new")
+    assert backend.asked == 2
+
+
+def test_a_look_that_is_throttled_after_a_refusal_is_taken_again():
+    class Throttled(Flaky):
+        looks = 0
+
+        def head(self, key: str) -> Meta:
+            self.looks += 1
+            if self.looks == 1:
+                raise status(503)
+            return super().head(key)
+
+    backend = Throttled()
+    backend.written["x"] = b"mine"
+    assert not Client(Url("s3", "bucket"), QUICK, backend).put_new("x", b"mine")
 
 
 def test_the_memory_store_has_every_call():

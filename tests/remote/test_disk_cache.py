@@ -1,10 +1,14 @@
 """Pieces on a disk: each proves itself, all together stay within their bound."""
 
+import contextlib
+import errno
 import logging
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -159,6 +163,145 @@ def test_an_entry_of_another_user_is_not_used(cache, monkeypatch):
     cache.put(key(), content(7))
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     assert cache.get(key(), 1000) is None
+
+
+def _socket(path):
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def test_an_entry_that_cannot_be_opened_since_it_is_no_file_is_replaced(cache, monkeypatch):
+    """The control of the tests below: what surely is no entry goes, also if opening it fails."""
+    cache.put(key(), content(7))
+    (path,) = entries(cache.folder)
+    monkeypatch.chdir(path.parent)  # the name of a socket is short
+    _socket(Path(path.name))
+    assert cache.get(key(), 1000) is None
+    assert cache.put(key(), content(7))
+    assert np.array_equal(cache.get(key(), 1000), content(7))
+
+
+# -- what fails and is no damage ------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_descriptors(free=0):
+    """This process has as many descriptors left as said."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for fd in taken[:free]:
+            os.close(fd)
+        del taken[:free]
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_free_descriptor_good_pieces_stay_and_the_reason_is_told(cache, caplog):
+    cache.put(key(), content(7))
+    with no_descriptors():
+        assert [cache.get(key(), 1000) for _ in range(2)] == [None] * 2
+        assert not cache.put(key(1), content(1))
+    assert np.array_equal(cache.get(key(), 1000), content(7))
+    told = [one.message for one in caplog.records]
+    assert len(told) == 2
+    assert "this piece stays, but its bytes are fetched: Too many open files" in told[0]
+    assert "pieces are not kept: Too many open files in this process. Allow it more" in told[1]
+
+
+def test_without_free_descriptors_what_the_living_write_is_not_removed(tmp_path):
+    cache = DiskCache(tmp_path / "p", SMALL)
+    temporary = cache.folder / disk_cache.temporary_name()
+    fd = cache._reserved(temporary, 500_000)
+    with no_descriptors():
+        assert not disk_cache._is_left(temporary)
+    with no_descriptors(free=2):  # enough for the lock and the listing
+        assert not cache.put(key(), content(1, 100_000))
+    assert temporary.exists()
+    os.close(fd)
+    assert disk_cache._is_left(temporary)  # the control
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ESTALE])
+def test_an_entry_that_cannot_be_read_now_stays(cache, number, monkeypatch, caplog):
+    cache.put(key(), content(7))
+
+    def failing(*_):
+        raise OSError(number, "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_cache, "_read", failing)
+        assert cache.get(key(), 1000) is None
+    assert os.strerror(number) in caplog.text
+    assert np.array_equal(cache.get(key(), 1000), content(7))
+
+
+def test_a_piece_on_a_disk_that_may_only_be_read_is_used(cache, monkeypatch):
+    cache.put(key(), content(7))
+
+    def failing(*_):
+        raise OSError(errno.EROFS, "")
+
+    monkeypatch.setattr(os, "utime", failing)
+    assert np.array_equal(cache.get(key(), 1000), content(7))
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [(True, "another process kept their lock for 0.05 seconds"), (False, "No locks available")],
+)
+def test_why_nothing_is_kept_without_the_lock_is_told(cache, waits, words, monkeypatch, caplog):
+    def failing(*_):
+        raise OSError(errno.EAGAIN if waits else errno.ENOLCK, "")
+
+    monkeypatch.setattr(disk_cache, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(disk_cache.fcntl, "flock", failing)
+    assert not cache.put(key(), content(1))
+    assert [words in one.message for one in caplog.records] == [True]
+
+
+def test_a_full_disk_keeps_no_descriptor(cache, monkeypatch):
+    def full(fd, size):
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    before = os.listdir("/proc/self/fd")
+    assert not cache.put(key(), content(1))
+    assert os.listdir("/proc/self/fd") == before
+    assert entries(cache.folder) == []
+
+
+@pytest.mark.parametrize("count", [disk_cache.CLAIMS, 300])
+def test_a_read_of_many_pieces_claims_some_at_a_time(cache, count, monkeypatch):
+    for module in (aligned, disk_cache):
+        monkeypatch.setattr(module, "PIECE", 8)
+    monkeypatch.setattr(aligned, "CAP_BYTES", 32)
+    file = np.arange(8 * count, dtype=np.uint32).astype(np.uint8)
+    claimed, requests = [], []
+
+    def fetch(ranges):
+        names = [path.name for path in cache.folder.iterdir()]
+        claimed.append(sum(name.startswith(disk_cache.CLAIM_PREFIX) for name in names))
+        requests.extend(ranges)
+        return [file[start : start + size] for _, start, size in ranges]
+
+    asked = {"cache": cache, "identity": "i", "sizes": {"x": len(file)}, "fetch": fetch}
+    with no_descriptors(free=disk_cache.CLAIMS + 8):
+        ((found,), (had,)) = read_aligned([("x", 0, len(file))], **asked)
+    assert np.array_equal(found, file)
+    assert had == 0
+    assert requests == [("x", start, 32) for start in range(0, len(file), 32)]  # none was cut
+    assert max(claimed) == disk_cache.CLAIMS
+    assert len(entries(cache.folder)) == count  # all of it is kept, and no claim is left
+    assert read_aligned([("x", 0, len(file))], **asked)[1] == [len(file)]
 
 
 @pytest.mark.parametrize("how", ["link", "open", "file", "url"])

@@ -124,3 +124,14 @@ def test_a_bucket_that_ignores_conditions_gets_no_seal(ranges, files, capsys):
     assert main(["seal", url, "--quiet"]) == 1
     assert "ignores If-None-Match" in capsys.readouterr().err
     assert not tl.open(url).reader.inside.is_sealed
+
+
+def test_a_seal_whose_create_was_refused_in_conflict_is_written(ranges, files, capsys):
+    url, _, _ = files
+    ranges.set(conflicts=1, only=".seal")
+    assert main(["seal", url, "--quiet"]) == 0
+    puts = [one for one in ranges.log() if one["method"] == "PUT" and ".seal" in one["key"]]
+    assert [one["status"] for one in puts] == [409, 200]
+    assert tl.open(url).reader.inside.is_sealed
+    ranges.set()
+    assert main(["seal", url, "--quiet"]) == 1  # the control: now its name is taken

@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import pickle
+import socket
+import ssl
 import threading
 import time
 
@@ -20,7 +22,7 @@ from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.arguments import place as place_of
-from tokenloom.errors import StoreCorrupt, StoreError, TokenloomError
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
 from tokenloom.remote.client import client_of
 
 TOP = "hf://datasets/user"
@@ -42,6 +44,7 @@ class Hub(MemoryFileSystem):
     cachable = False
     awake = threading.Event()
     denies = False
+    fails: Exception | None = None
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
@@ -49,6 +52,8 @@ class Hub(MemoryFileSystem):
 
     def _ask(self):
         self.awake.wait(40)
+        if self.fails:
+            raise self.fails
         if self.denies:
             raise PermissionError(f"401 https://hub/x?token={self.token} Bearer {self.token}")
 
@@ -78,6 +83,7 @@ def hub(monkeypatch):
     yield Hub()
     Hub.awake.set()  # threads that wait end
     Hub.denies = False
+    Hub.fails = None
     if registered is not None:
         fsspec.register_implementation("hf", registered, clobber=True)
 
@@ -147,6 +153,49 @@ def test_a_file_system_that_sleeps_raises_within_the_deadline(
     with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
         calls[what]()
     assert time.monotonic() - started < 6  # one answer would have taken 40
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, TOKEN), r"the connection was refused \(.*, asked \d times"),
+        (socket.gaierror(-2, TOKEN), r"the name of the host is unknown, asked \d times"),
+        (ssl.SSLCertVerificationError(1, TOKEN), r"the certificate .* not trusted here\. Look"),
+    ],
+)
+def test_a_file_system_that_is_not_reached_is_told_as_what_it_is(
+    hub, local, monkeypatch, error, words
+):
+    """The control of the test above: what fails at once is not called late."""
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "0.5")
+    Hub.fails = error
+    with pytest.raises(StoreError, match=words) as caught:
+        tl.open(f"{TOP}/toy")
+    assert leaks(told(caught.value), secrets=[TOKEN]) == []
+
+
+class Fussy(MemoryFileSystem):
+    """A file system that does not start, and tells secrets."""
+
+    protocol = "fussy"
+    cachable = False
+
+    def __init__(self, *given, **more):
+        raise ConnectionError(f"login of {TOKEN} failed")
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "fussy", "nosuchscheme"])
+@pytest.mark.parametrize("call", [tl.open, lambda url: tl.build(url, "memory://ftp/s", **BUILT)])
+def test_a_scheme_that_cannot_be_used_is_refused_with_those_that_can(scheme, call):
+    fsspec.register_implementation("fussy", Fussy, clobber=True)
+    with pytest.raises(
+        ConfigError, match=rf"url: found the scheme '{scheme}'.*allowed: s3,"
+    ) as got:
+        call(f"{scheme}://host/x")
+    assert leaks(told(got.value), secrets=[TOKEN]) == []
+    assert got.value.__context__ is None
+    needs = "fsspec needs more than the environment says" in str(got.value)
+    assert needs == (scheme != "nosuchscheme")
 
 
 def test_a_folder_is_no_object(hub, local):

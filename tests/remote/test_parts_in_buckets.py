@@ -81,3 +81,31 @@ def test_eight_parts_of_which_two_are_killed_give_the_bytes_of_one_process(corpu
     nursery.close()
     assert store.verify(progress=False).ok
     assert objects(out) == expected
+
+
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted", "Conflict"])
+@pytest.mark.parametrize("corpus", ["ranges"], indirect=True)
+def test_creates_that_s3_refuses_in_conflict_are_asked_again_and_change_no_byte(corpus, code):
+    """Each step refuses the first create of one kind of object, although its name is free."""
+    server, inputs, out, expected = corpus
+    refused = {
+        "plan-": lambda: build(1),
+        "crc32c/c/0": lambda: build(2),
+        "shard.json": lambda: build(3),
+        "stretch-": lambda: build(4),
+        ".tmp-": lambda: [build(part) for part in range(5, PARTS + 1)],
+        "manifest-": lambda: cluster.finish_build(inputs, out, **SMALL),
+    }
+
+    def build(part):
+        cluster.build_part(inputs, out, f"{part}/{PARTS}", workers=1, **SMALL)
+
+    for name, step in refused.items():
+        server.set(conflicts=1, conflict_code=code, only=name)
+        server.clear()
+        step()
+        told = [one["key"] for one in server.log() if one["status"] == 409]
+        assert len(told) == 1  # the fault was there
+        assert name in told[0]
+    server.set()
+    assert objects(out) == expected

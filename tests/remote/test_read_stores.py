@@ -5,6 +5,7 @@ import hashlib
 import multiprocessing
 import os
 import pickle
+import socket
 import time
 from pathlib import Path
 
@@ -170,12 +171,11 @@ def test_no_request_is_longer_than_the_cap(ranges, url):
 
 @pytest.mark.parametrize("fault", ["slow_down", "torn", "short"])
 def test_faults_change_no_byte_and_are_counted_apart(ranges, url, local, fault, monkeypatch):
-    monkeypatch.setattr("tokenloom.remote.client.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tokenloom.remote.client._pause", lambda *_: 0.001)
 
     def run_of(store):
         return store.windows(8).block_shuffle(window_blocks=2).seed(7)
 
-    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "59")  # another client
     run = run_of(tl.open(url, cache_bytes=1500))
     (told,) = simulate_run(run, batch_size=6).ranks
     ranges.set(**{fault: 3}, only=PAYLOAD)
@@ -237,9 +237,11 @@ def test_an_endpoint_that_fails_raises_within_its_deadline(ranges, url, monkeypa
     with pytest.raises(StoreError, match=r"503.* asked .* times"):
         store.document(0)
     assert time.monotonic() - started < 20  # of a deadline of half a second
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # where nobody listens
-    with pytest.raises(StoreError, match=r"no (whole )?answer"):
-        tl.open(url)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # a port where nobody listens
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(StoreError, match=r"the connection was refused .* asked \d times"):
+            tl.open(url)
 
 
 @pytest.mark.parametrize("what", ["read", "open", "build"])

@@ -134,6 +134,16 @@ def test_a_short_answer_says_so_and_conditions_can_be_ignored(ranges):
     store.put("k", b"again", mode="create")  # accepted
 
 
+def test_a_conflict_refuses_a_free_name_and_looks_like_a_name_that_is_taken(ranges):
+    store = bucket(ranges)
+    ranges.set(conflicts=1, only="free")
+    with pytest.raises(obstore.exceptions.AlreadyExistsError, match="ConditionalRequestConflict"):
+        store.put("free", b"x", mode="create")
+    with pytest.raises(FileNotFoundError):
+        store.head("free")
+    store.put("free", b"x", mode="create")
+
+
 def test_bandwidth_is_shared(ranges):
     store = bucket(ranges)
     store.put("k", bytes(1 << 20))

@@ -2,7 +2,7 @@
 
 One idea: what is kept must not depend on who asked first, so it is cut at multiples of `PIECE`
 bytes. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
-together, and kept.
+together, and kept: `CLAIMS` pieces (32 MiB) at a time, in their order.
 
 Worked example with pieces of 4 bytes, of which piece 1 is kept, and the ranges [3,6) and [9,14)::
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.remote.disk_cache import PIECE, DiskCache, PieceKey
+from tokenloom.remote.disk_cache import CLAIMS, PIECE, DiskCache, PieceKey
 from tokenloom.store.byte_source import Range
 from tokenloom.store.coalesce import CAP_BYTES
 
@@ -55,17 +55,19 @@ def read_aligned(
         }
 
     found = kept(one for each in ranges for one in _pieces(each))
-    missing = [one for one, content in found.items() if content is None]
-    with cache.claimed(PieceKey(identity, *one) for one in missing):
-        found |= kept(missing)  # others may have fetched them by now
-        missing = sorted(one for one in missing if found[one] is None)
-        runs = list(_runs(missing, sizes))
-        for (name, start, _), data in zip(runs, fetch(runs), strict=True):
-            for at in range(0, len(data), PIECE):
-                number, content = (start + at) // PIECE, data[at : at + PIECE]
-                cache.put(PieceKey(identity, name, number), content)
-                found[name, number] = content
-    fetched = set(missing)
+    wanted = sorted(one for one, content in found.items() if content is None)
+    fetched: set[Piece] = set()
+    for some in (wanted[first : first + CLAIMS] for first in range(0, len(wanted), CLAIMS)):
+        with cache.claimed(PieceKey(identity, *one) for one in some):
+            found |= kept(some)  # others may have fetched them by now
+            missing = [one for one in some if found[one] is None]
+            runs = list(_runs(missing, sizes))
+            for (name, start, _), data in zip(runs, fetch(runs), strict=True):
+                for at in range(0, len(data), PIECE):
+                    number, content = (start + at) // PIECE, data[at : at + PIECE]
+                    cache.put(PieceKey(identity, name, number), content)
+                    found[name, number] = content
+        fetched.update(missing)
     parts = [[_part(each, one, found[one]) for one in _pieces(each)] for each in ranges]
     had = [
         sum(len(part) for one, part in zip(_pieces(each), some, strict=True) if one not in fetched)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import shutil
@@ -156,15 +157,7 @@ class _Fsspec:
     lists = True
 
     def __init__(self, url: Url, timeout: float) -> None:
-        try:
-            self._fs = importlib.import_module("fsspec").filesystem(url.scheme)
-        except ImportError:
-            raise MissingExtra(f"{url.scheme}://", "fsspec", "remote") from None
-        except ValueError:
-            raise ConfigError(
-                f"url: found the scheme {url.scheme!r}, allowed: {', '.join(_STORES)}, and those "
-                "that fsspec knows. Install what fsspec needs for it."
-            ) from None
+        self._fs = _file_system(url.scheme)
         self._host, self._timeout = f"{url.host}/", timeout
 
     def get(self, key: str, start: int, size: int | None, etag: str | None) -> Reply:
@@ -205,6 +198,41 @@ class _Fsspec:
 
     def delete(self, key: str) -> None:
         _within(self._timeout, lambda: self._fs.rm_file(self._host + key))
+
+
+def _file_system(scheme: str) -> Any:
+    """What fsspec has for a scheme, with the settings of the environment alone."""
+    known = True
+    try:
+        fsspec = importlib.import_module("fsspec")
+        # not even tried otherwise: one that was made by half (ftp) complains when it is freed
+        if not _required(fsspec.get_filesystem_class(scheme)):
+            return fsspec.filesystem(scheme)
+    except ImportError:
+        raise MissingExtra(f"{scheme}://", "fsspec", "remote") from None
+    except ValueError:
+        known = False
+    except Exception:  # noqa: BLE001 - of any library; its words may hold settings
+        pass
+    found = f"url: found the scheme {scheme!r}"
+    allowed = f"{', '.join(_STORES)}, and what fsspec reaches with the settings of the environment"
+    if not known:
+        raise ConfigError(f"{found}, allowed: {allowed}. Install what fsspec needs for it.")
+    raise ConfigError(
+        f"{found}, for which fsspec needs more than the environment says, allowed: {allowed}. Copy "
+        "the files to a bucket or a disk."
+    )
+
+
+def _required(kind: Any) -> list[str]:
+    """The arguments without which nothing of a class is made.
+
+    >>> _required(type("Ftp", (), {"__init__": lambda self, host, port=21: None}))
+    ['host']
+    """
+    _, *given = inspect.signature(kind.__init__).parameters.values()
+    some = (one for one in given if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
+    return [one.name for one in some if one.default is one.empty]
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:

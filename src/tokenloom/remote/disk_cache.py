@@ -3,7 +3,8 @@
 One idea: an entry proves itself. It is a file of one fixed, aligned piece of one object; its header
 says which piece it is and carries a checksum of the content. Whatever is not exactly that (cut,
 changed, of another user, a link) is not used: it is removed, told once, and fetched again. So
-nothing has to be durable, and a process may die at any moment.
+nothing has to be durable, and a process may die at any moment. An entry that merely cannot be
+opened or read now (no free descriptor, a disk that fails) proves nothing: it stays for the others.
 
 ::
 
@@ -16,7 +17,8 @@ be passed, the folder is looked at, the number put right, and what was used long
 down to nine tenths, so that the next look is far away. A reader that has an entry open keeps it.
 
 Whoever fetches a piece claims it, so that of several processes that miss it together one asks the
-bucket and the others wait for the entry; a claim ends with its process, and nobody waits long.
+bucket and the others wait for the entry; a claim ends with its process, and nobody waits long. A
+claim is an open file, so whoever needs many pieces claims `CLAIMS` at a time.
 
 The key is the sha256 of the manifest, the name of the file and the number of the piece; never an
 etag or a URL. A hit costs one open, one read and one checksum (0.08 ms of CPU for 512 KiB), keeping
@@ -47,7 +49,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.store.byte_source import new_buffer
 from tokenloom.store.files import temporary_name
 
-__all__ = ["PIECE", "DiskCache", "PieceKey"]
+__all__ = ["CLAIMS", "PIECE", "DiskCache", "PieceKey"]
 
 log = logging.getLogger("tokenloom")
 
@@ -67,6 +69,8 @@ _HEADER = struct.Struct("<8s32sQ16s")
 _TOTAL = struct.Struct("<8sQ")  # what the lock file holds
 
 LOCK_SECONDS, CLAIM_SECONDS, LOOK_SECONDS = 10.0, 30.0, 0.002  # that a process waits for another
+
+CLAIMS = 64  # that one read holds: a descriptor each, of the 256 to 1,024 that a process may have
 
 CLAIM_PREFIX = ".claim-"
 
@@ -160,18 +164,22 @@ class DiskCache:
             fd = os.open(path, _READ)
         except FileNotFoundError:
             return None
-        except OSError as error:  # a link, or what is no file
-            self._drop(path, os.strerror(error.errno or 0))
+        except OSError as error:
+            if _is_no_entry(path):
+                self._drop(path, "it is not a file of this user")
+            else:
+                self._tell_unread(path, error)
             return None
         try:
             wrong, content = _read(fd, digest, size)
             if wrong:
                 self._drop(path, wrong)
-            else:
+                return None
+            with contextlib.suppress(OSError):  # a disk that may only be read
                 os.utime(fd)  # used now
             return content
         except OSError as error:
-            self._drop(path, os.strerror(error.errno or 0))
+            self._tell_unread(path, error)
             return None
         finally:
             os.close(fd)
@@ -181,6 +189,12 @@ class DiskCache:
         self._tell("damaged", f"{path}: this piece is not used but fetched again: {why}.")
         with contextlib.suppress(OSError):
             path.unlink()
+
+    def _tell_unread(self, path: Path, error: OSError) -> None:
+        self._tell(
+            f"unread {error.errno}",
+            f"{path}: this piece stays, but its bytes are fetched: {_reason(error)}.",
+        )
 
     def _path(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
@@ -226,15 +240,21 @@ class DiskCache:
             os.pwrite(lock, _TOTAL.pack(MAGIC, total + size), 0)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             fd = os.open(temporary, flags, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_EX)  # until it is closed: its writer lives
-            os.ftruncate(fd, size)  # whoever looks at the folder counts all of it
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)  # until it is closed: its writer lives
+                os.ftruncate(fd, size)  # whoever looks at the folder counts all of it
+            except OSError:
+                os.close(fd)
+                temporary.unlink(missing_ok=True)
+                raise
             return fd
 
     @contextlib.contextmanager
     def claimed(self, keys: Iterable[PieceKey]) -> Iterator[None]:
         """Let one process at a time fetch these pieces; look for them again when you have the turn.
 
-        Claims are taken in one order by all, so that nobody waits in a circle.
+        Claims are taken in one order by all, so that nobody waits in a circle. Each is an open
+        file: not more than `CLAIMS` at a time.
         """
         with contextlib.ExitStack() as turns:
             for name in sorted(key.digest().hex() for key in keys):
@@ -243,7 +263,11 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _claim(self, path: Path) -> Iterator[None]:
-        with _lock(path, CLAIM_SECONDS) as fd:
+        with contextlib.ExitStack() as turn:
+            try:
+                fd = turn.enter_context(_lock(path, CLAIM_SECONDS))
+            except OSError:  # a claim saves requests; without one the piece is fetched all the same
+                fd = None
             try:
                 yield
             finally:
@@ -255,7 +279,8 @@ class DiskCache:
     def _locked(self) -> Iterator[int | None]:
         with _lock(self.folder / ".lock", LOCK_SECONDS) as fd:
             if fd is None:
-                self._tell("locks", f"{self.folder}: no locks here, so nothing is kept.")
+                why = f"another process kept their lock for {LOCK_SECONDS:g} seconds"
+                self._tell("locks", f"{self.folder}: some pieces are not kept: {why}.")
             yield fd
 
     def _evict(self, size: int) -> int:
@@ -281,8 +306,8 @@ class DiskCache:
         return total
 
     def _not_kept(self, error: OSError) -> bool:
-        reason = os.strerror(error.errno or 0)
-        self._tell("unwritable", f"{self.folder}: pieces are not kept: {reason}.")
+        line = f"{self.folder}: pieces are not kept: {_reason(error)}."
+        self._tell(f"unwritable {error.errno}", line)
         return False
 
     def _tell(self, what: str, line: str) -> None:
@@ -291,25 +316,38 @@ class DiskCache:
             log.warning("%s", line)
 
 
+def _reason(error: OSError) -> str:
+    """What the system says of a failed call, and what to do where that is known.
+
+    >>> _reason(OSError(errno.ENOSPC, ""))
+    'No space left on device'
+    """
+    words = os.strerror(error.errno or 0)
+    if error.errno == errno.EMFILE:
+        return f"{words} in this process. Allow it more (`ulimit -n`)"
+    return words
+
+
 @contextlib.contextmanager
 def _lock(path: Path, seconds: float) -> Iterator[int | None]:
     """The descriptor of a file that nobody else has locked; None if that took too long.
 
     A lock ends with its process. It is given back by name, since the child of a fork may have the
     descriptor, too.
+
+    Raises:
+        OSError: the file cannot be opened, or the file system has no locks.
     """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    fd = os.open(path, flags, 0o600)
     try:
-        fd = os.open(path, flags, 0o600)
-    except OSError:
-        yield None
-        return
-    held = _has_lock(fd, seconds)
-    try:
-        yield fd if held else None
+        held = _has_lock(fd, seconds)
+        try:
+            yield fd if held else None
+        finally:
+            if held:
+                fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
-        if held:
-            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
@@ -318,17 +356,38 @@ def _is_left(path: Path) -> bool:
     try:
         fd = os.open(path, _READ)
     except OSError:
-        return True
+        return _is_no_entry(path)
     try:
         return _has_lock(fd, 0.0)
+    except OSError:
+        return False
     finally:
         os.close(fd)
 
 
+def _is_no_entry(path: Path) -> bool:
+    """Whether a path is surely no file of this user; it is looked at, not opened."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return not _is_file_of_ours(status)
+
+
+def _is_file_of_ours(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+
+
 def _has_lock(fd: int, seconds: float) -> bool:
-    """Whether a file could be locked in that time."""
+    """Whether a file could be locked in that time.
+
+    Raises:
+        OSError: there are no locks here.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, "")
     end = time.monotonic() + seconds
-    while fcntl is not None:
+    while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -336,9 +395,6 @@ def _has_lock(fd: int, seconds: float) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(LOOK_SECONDS)
-        except OSError:  # this file system has no locks
-            return False
-    return False
 
 
 def _header(digest: bytes, content: Bytes) -> bytes:
@@ -354,7 +410,7 @@ def _checksum(digest: bytes, content: Bytes) -> bytes:
 def _read(fd: int, digest: bytes, size: int) -> tuple[str, Bytes | None]:
     """What is wrong with an entry, or nothing, and its content."""
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+    if not _is_file_of_ours(status):
         return "it is not a file of this user", None
     if status.st_size != _HEADER.size + size:
         return f"it has {status.st_size:,} bytes, not {_HEADER.size + size:,}", None

@@ -1,0 +1,276 @@
+"""An endpoint that is not reached is told as what it is, and waited for only where that helps."""
+
+import contextlib
+import datetime
+import http.server
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import tokenloom as tl
+from tokenloom.arguments import Url
+from tokenloom.errors import StoreError
+from tokenloom.remote.client import Client, ClientSettings, client_of
+from tokenloom.remote.failures import failure_of
+
+REFUSED = "the connection was refused (nobody listens there)"
+LATE = "no answer in time"
+UNTRUSTED = "the certificate of the server is not trusted here"
+UNKNOWN = "the name of the host is unknown"
+UNSEEN = "the name of the host could not be looked up"
+FILES = "this process has too many open files (`ulimit -n`)"
+TORN = "no whole answer"
+
+
+def obstore_text(inner: str) -> str:
+    """What obstore 0.12 says: the setting and the URL are in all of its messages."""
+    return (
+        "Generic HTTP error: Error performing HEAD https://host/timeout/dns/x in 3ms - HTTP error: "
+        f"error sending request\n\nDebug source:\nRetryErrorImpl {{\n uri: Some(\n"
+        f" https://host/InvalidCertificate/x,\n ),\n retry_timeout: 180s,\n inner: {inner}\n}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("inner", "kind", "words"),
+    [
+        (
+            'kind: Connect, Os { code: 111, kind: ConnectionRefused, message: "…" }',
+            "again",
+            REFUSED,
+        ),
+        ('kind: Connect, "dns error", error: "…: Name or service not known"', "unknown", UNKNOWN),
+        ('"dns error", error: "…: Temporary failure in name resolution"', "again", UNSEEN),
+        ("kind: InvalidData, error: InvalidCertificate( UnknownIssuer )", "untrusted", UNTRUSTED),
+        ("kind: InvalidData, error: InvalidCertificate( Expired )", "untrusted", UNTRUSTED),
+        ("kind: Timeout, source: reqwest::Error { source: TimedOut }", "again", LATE),
+        ('Connect, Os { code: 24, message: "Too many open files" }', "again", FILES),
+        ("kind: Interrupted, Os { code: 104, kind: ConnectionReset }", "again", TORN),
+        ("kind: Request, hyper::Error( IncompleteMessage )", "again", TORN),
+    ],
+)
+def test_words_of_obstore_are_told_apart(inner, kind, words):
+    assert failure_of(OSError(obstore_text(inner))) == (kind, words)
+
+
+def test_what_is_no_failure_of_a_connection_is_told_at_once():
+    """The setting that is in each of its messages once made everything worth another try."""
+    text = obstore_text("source: BadScheme").replace("error sending request", "builder error")
+    assert failure_of(OSError(text)).kind == "refused"
+
+
+def raised_from(error: Exception) -> Exception:
+    """A library's own exception around one of Python."""
+    try:
+        raise RuntimeError("the library has no words for it") from error
+    except RuntimeError as found:
+        return found
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ConnectionRefusedError(111, "x"), "again", REFUSED),
+        (socket.gaierror(-2, "x"), "unknown", UNKNOWN),
+        (socket.gaierror(-3, "Temporary failure in name resolution"), "again", UNSEEN),
+        (ssl.SSLCertVerificationError(1, "x"), "untrusted", UNTRUSTED),
+        (TimeoutError("x"), "again", LATE),
+        (ConnectionResetError(104, "x"), "again", TORN),
+    ],
+)
+def test_errors_of_python_are_told_apart_also_inside_of_others(error, kind, words):
+    assert failure_of(error) == failure_of(raised_from(error)) == (kind, words)
+
+
+# -- real endpoints -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def nobody():
+    """A port where nobody listens, and nobody else may."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@contextlib.contextmanager
+def silence():
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate that nobody but itself has signed, with its key."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "toy")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("certificate") / "both.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@contextlib.contextmanager
+def web_server(certificate=None):
+    """A web server with nothing, with TLS or without; its port, and the requests that it got."""
+    got = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            got.append(self.path)
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass  # tests are quiet
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_):
+            pass  # a client that does not trust it leaves
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_port, got
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def deadline(monkeypatch):
+    """Seconds that everything may take."""
+    monkeypatch.setattr("tokenloom.remote.client._CLIENTS", {})
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "1.5")
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def told(url: str) -> str:
+    with pytest.raises(StoreError) as caught:
+        tl.open(url)
+    assert caught.value.__context__ is None
+    assert "Error performing" not in str(caught.value)  # no word of the library
+    return str(caught.value)
+
+
+def test_a_port_where_nobody_listens_is_asked_again_and_told_as_refused(deadline):
+    with nobody() as port:
+        found = told(f"http://127.0.0.1:{port}/store")
+    assert f"failed: {REFUSED}, asked " in found
+    assert "asked 1 times" not in found
+    assert "in time" not in found
+
+
+def test_a_server_that_starts_late_is_waited_for(deadline):
+    """What waiting mends is asked again: a connection that was refused at first."""
+    tries = []
+
+    class Starting:
+        lists = True
+
+        def head(self, key):
+            tries.append(key)
+            if len(tries) < 3:
+                raise OSError(obstore_text("kind: ConnectionRefused"))
+            raise FileNotFoundError(key)
+
+    client = Client(Url("s3", "bucket"), ClientSettings(pause=0.001), Starting())
+    assert client.head("x") is None
+    assert len(tries) == 3
+
+
+def test_a_server_that_never_answers_is_told_as_late(deadline):
+    """The control of the tests beside it: here the words are true."""
+    with silence() as port:
+        found = told(f"http://127.0.0.1:{port}/store")
+    assert f"failed: {LATE}, asked " in found
+    assert "refused" not in found
+
+
+@pytest.mark.parametrize("scheme", ["https", "s3"])
+def test_a_host_that_does_not_exist_is_told_as_such(deadline, monkeypatch, scheme):
+    host = "https://bucket.tokenloom.invalid"  # reserved: no name ends so
+    for name, value in {"ENDPOINT_URL": host, "ACCESS_KEY_ID": "a", "REGION": "x"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    found = told(f"{host}/store" if scheme == "https" else "s3://bucket/store")
+    # a machine without any network does not even learn that there is none
+    assert f"failed: {UNKNOWN}, asked " in found or f"failed: {UNSEEN}, asked " in found
+    assert "in time" not in found
+
+
+def test_a_host_that_does_not_exist_is_asked_for_only_briefly(monkeypatch):
+    clock, tries = [0.0], []
+    monkeypatch.setattr("tokenloom.remote.client.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "tokenloom.remote.client.time.sleep", lambda seconds: clock.append(clock.pop() + seconds)
+    )
+
+    class Nowhere:
+        lists = True
+
+        def head(self, key):
+            tries.append(key)
+            raise OSError(obstore_text('"dns error", error: "Name or service not known"'))
+
+    client = Client(Url("https", "host"), ClientSettings(deadline=60), Nowhere())
+    with pytest.raises(StoreError, match=rf"{UNKNOWN}, asked \d times in .*AWS_ENDPOINT_URL"):
+        client.head("x")
+    assert len(tries) > 2
+    assert 1 < clock[0] <= 6  # of a minute
+
+
+def test_a_certificate_that_nobody_signed_is_told_at_once(deadline, certificate, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "60")
+    started = time.monotonic()
+    with web_server(certificate) as (port, got):
+        found = told(f"https://127.0.0.1:{port}/store")
+    assert f"failed: {UNTRUSTED}. Look at" in found  # and was asked once
+    assert "SSL_CERT_FILE" in found
+    assert time.monotonic() - started < 30
+    assert got == []
+
+
+def test_a_certificate_that_the_environment_trusts_is_no_failure(
+    deadline, certificate, monkeypatch
+):
+    """The control of the test above, and the way out that it names."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with web_server(certificate) as (port, got):
+        assert client_of(Url("https", f"127.0.0.1:{port}")).head("x") is None
+    assert got == ["/x"]
+
+
+def test_a_server_without_tls_is_told_at_once(deadline):
+    with web_server() as (port, _):
+        found = told(f"https://127.0.0.1:{port}/store")
+    assert "failed: the server does not speak TLS at that port. Look at" in found
