@@ -2,7 +2,7 @@
 
 One idea: what is kept must not depend on who asked first, so it is cut at multiples of `PIECE`
 bytes. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
-together, and kept: `CLAIMS` pieces (32 MiB) at a time, in their order.
+together, and kept: whole requests of at most `CLAIMS` pieces (256 MiB) at a time, in their order.
 
 Worked example with pieces of 4 bytes, of which piece 1 is kept, and the ranges [3,6) and [9,14)::
 
@@ -57,7 +57,7 @@ def read_aligned(
     found = kept(one for each in ranges for one in _pieces(each))
     wanted = sorted(one for one, content in found.items() if content is None)
     fetched: set[Piece] = set()
-    for some in (wanted[first : first + CLAIMS] for first in range(0, len(wanted), CLAIMS)):
+    for some in _turns(wanted, sizes):
         with cache.claimed(PieceKey(identity, *one) for one in some):
             found |= kept(some)  # others may have fetched them by now
             missing = [one for one in some if found[one] is None]
@@ -77,6 +77,19 @@ def read_aligned(
 
 
 _NONE = np.empty(0, np.uint8)
+
+
+def _turns(wanted: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[list[Piece]]:
+    """Pieces that are claimed together: those of whole requests, so that none is cut in two."""
+    turn: list[Piece] = []
+    for run in _runs(wanted, sizes):
+        pieces = list(_pieces(run))
+        if turn and len(turn) + len(pieces) > CLAIMS:
+            yield turn
+            turn = []
+        turn += pieces
+    if turn:
+        yield turn
 
 
 def _pieces(asked: Range) -> list[Piece]:

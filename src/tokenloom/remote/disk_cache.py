@@ -70,7 +70,9 @@ _TOTAL = struct.Struct("<8sQ")  # what the lock file holds
 
 LOCK_SECONDS, CLAIM_SECONDS, LOOK_SECONDS = 10.0, 30.0, 0.002  # that a process waits for another
 
-CLAIMS = 64  # that one read holds: a descriptor each, of the 256 to 1,024 that a process may have
+# that one read holds: a descriptor each, at most a quarter of those that a process may have, and at
+# most 32 requests of 8 MiB
+CLAIMS = min(512, max(64, (os.sysconf("SC_OPEN_MAX") if fcntl else 0) // 4))
 
 CLAIM_PREFIX = ".claim-"
 
