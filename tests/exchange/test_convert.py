@@ -14,6 +14,7 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
+from tokenloom.foreign import identities, seals
 
 
 def files_of(root):
@@ -150,6 +151,64 @@ def test_a_source_that_changed_while_it_was_read_is_not_published(tmp_path):
     with pytest.raises(tl.StoreCorrupt, match="It was changed or damaged; nothing is published"):
         convert(opened, tmp_path / "copy")
     assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+# -- seals -----------------------------------------------------------------------------------
+
+
+def by_path(path, out, _):
+    return convert(path, out).digest
+
+
+def by_store(path, out, said):
+    return convert(tl.open(path, cache_bytes=0, identity="sample"), out).digest
+
+
+def by_command(path, out, said):
+    words = [word for name, value in said.items() for word in (f"--{name}", value)]
+    if main(["convert", str(path), str(out), *words, "--quiet", "--debug"]) == 0:
+        return tl.open(out).digest
+    return None
+
+
+def by_named_seal(path, out, said):
+    return convert(tl.open(path, cache_bytes=0, **said), out).digest
+
+
+WAYS = [(by_path, False), (by_store, False), (by_command, False), (by_command, True)]
+
+
+@pytest.mark.parametrize(("way", "elsewhere"), [*WAYS, (by_named_seal, True)])
+def test_a_flipped_bit_of_sealed_files_is_never_copied(tmp_path, monkeypatch, way, elsewhere):
+    for module in (identities, seals):  # files so large that no sample of bytes meets the bit
+        monkeypatch.setattr(module, "sample_of_bytes", lambda *_: "of other bytes")
+    store = plain_store(tmp_path / "s", empty=False)
+    path = tmp_path / "out/text_document"
+    export(store, tmp_path / "out", to="megatron")
+    payload = tmp_path / "out/text_document.bin"
+    whole = payload.read_bytes()
+    changed = bytearray(whole)
+    changed[100] ^= 1
+    payload.write_bytes(changed)
+    assert way(path, tmp_path / "unsealed", {}) != store.digest  # the control: nothing can tell
+    payload.write_bytes(whole)
+    said = {"seal": str(tmp_path / "my.seal")} if elsewhere else {}
+    to = ["--to", said["seal"]] if elsewhere else []
+    assert main(["seal", str(path), *to, "--quiet"]) == 0
+    assert way(path, tmp_path / "whole", said) == store.digest
+    payload.write_bytes(changed)
+    with pytest.raises(tl.StoreCorrupt, match="crc32c"):
+        way(path, tmp_path / "copy", said)
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+def test_a_seal_that_is_not_there_is_refused_by_the_command(tmp_path, capsys):
+    export(plain_store(tmp_path / "s"), tmp_path / "out", to="megatron")
+    words = ["convert", str(tmp_path / "out"), str(tmp_path / "copy")]
+    assert main([*words, "--seal", str(tmp_path / "nosuch.seal")]) != 0
+    assert "nosuch.seal: there is no such seal" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+    assert main(words) == 0  # the control
 
 
 def test_a_conversion_never_replaces_what_is_there(tmp_path):

@@ -190,6 +190,34 @@ def test_a_seal_elsewhere_must_be_named(tmp_path, capsys):
         tl.open(path, seal=str(tmp_path / "none.seal"))
 
 
+def test_a_seal_beside_the_files_wins_over_a_sample(tmp_path, unsampled, caplog):
+    """The full identity is free then, and reads are checked."""
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    sampled = tl.open(path, identity="sample")  # the control: without a seal
+    assert sampled.reader.opened_as["identity"] == "sample"
+    seal(path, {})
+    with caplog.at_level("INFO", "tokenloom"):
+        store = tl.open(path, identity="sample", cache_bytes=0)
+    assert "sealed, so its identity is the full one and no sample" in caplog.text
+    assert store.reader.inside.is_sealed
+    assert "identity" not in store.reader.opened_as
+    assert store.digest == tl.open(path).digest != sampled.digest
+    assert pickle.loads(pickle.dumps(store)).digest == store.digest
+    ids = np.fromfile(f"{path}.bin", "<u2")
+    ids[5] ^= 1
+    ids.tofile(f"{path}.bin")
+    assert sampled.tokens(5, 6).tolist() == [ids[5]]
+    with pytest.raises(tl.StoreCorrupt, match="crc32c"):
+        tl.open(path, identity="sample", cache_bytes=0).tokens(5, 6)
+
+
+def test_a_sample_and_a_seal_cannot_both_be_asked_for(tmp_path):
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    seal(path, {}, "--to", str(tmp_path / "other.seal"))
+    with pytest.raises(tl.ConfigError, match=r"found 'sample' and a seal .* leave `identity` out"):
+        tl.open(path, identity="sample", seal=str(tmp_path / "other.seal"))
+
+
 def test_the_seal_of_another_file_is_refused(tmp_path):
     first = write_megatron(tmp_path / "x", DOCUMENTS)
     second = write_megatron(tmp_path / "y", DOCUMENTS[::-1])

@@ -425,7 +425,8 @@ def open_store(
         seal: the file of the seal of foreign files, if it is not beside them.
         identity: "full" hashes every document of foreign files (once), so that a run goes on over a
             converted copy; "sample" hashes a sample of the tokens, which nothing but another such
-            sample agrees with.
+            sample agrees with. Sealed files have the full identity without a pass: a seal beside
+            them decides, and "sample" together with `seal` is refused.
 
     Raises:
         ConfigError: foreign files leave something open that must be said.

@@ -53,7 +53,8 @@ def convert(
     Args:
         store: what to copy, or its path. Files of others that leave something open (a dtype, an
             EOS) are opened with `tokenloom.open` first, best with identity="sample": the digest
-            is worked out while copying.
+            is worked out while copying. Sealed files are checked while they are read, and the
+            digest of the copy is compared with that of the seal.
         out: directory or URL of the copy.
         shard_tokens: maximum tokens per shard.
         progress: show a progress bar; default: if standard error is a terminal.

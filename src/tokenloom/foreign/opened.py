@@ -120,6 +120,11 @@ def open_any(
         raise ConfigError(
             f"{word}: found for {path}, a store of ours, which says it itself. Leave it out."
         )
+    if identity == "sample" and said.seal is not None:
+        raise ConfigError(
+            f"identity: found 'sample' and a seal for {path}, allowed: one of them. A seal has the "
+            "full identity, so no pass is needed for it: leave `identity` out."
+        )
     described = describe_files(path, said) if reader is None else None
     if described is None:
         return reader or _ours_only(path, own)
@@ -210,7 +215,7 @@ def open_foreign(
     Args:
         described: what the files are.
         path: the store as the user named it.
-        identity: "full", or "sample" to hash a sample of the tokens only.
+        identity: "full", or "sample" to hash a sample of the tokens only, unless there is a seal.
         rules: how to read.
         cache: keeps decoded blocks.
         use_seal: whether a seal of the files counts.
@@ -218,6 +223,8 @@ def open_foreign(
     """
     source = described.folder.source
     inside, manifest = identified(described, source, identity, use_seal=use_seal)
+    if inside.identity != identity:
+        _say(path, "it is sealed, so its identity is the full one and no sample")
     told = {"manifest": manifest, "files": stamps_of(described), "sealed": inside.is_sealed}
     sha256 = hashlib.sha256(fmt.canonical(told)).hexdigest()  # also names its blocks in the cache
     if isinstance(source, BucketSource):
