@@ -1,6 +1,7 @@
 """Copies into our own format: the same content, the same digest, the same runs; after any kill."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -14,7 +15,7 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
-from tokenloom.foreign import identities, seals
+from tokenloom.foreign import identities, sampled, seals
 
 
 def files_of(root):
@@ -147,10 +148,71 @@ def test_a_source_that_changed_while_it_was_read_is_not_published(tmp_path):
     payload = tmp_path / "out/text_document.bin"
     raw = bytearray(payload.read_bytes())
     raw[0] ^= 1
+    stamp = payload.stat()
     payload.write_bytes(raw)
+    os.utime(payload, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     with pytest.raises(tl.StoreCorrupt, match="It was changed or damaged; nothing is published"):
         convert(opened, tmp_path / "copy")
     assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+def stopped(path, out, **options):
+    """A conversion that stops after its second shard."""
+    with pytest.raises(OSError):
+        convert(path, out, files=FaultFiles(only=["rename_new"], at=3, action="stop"), **options)
+    assert (out / "shard-00001").is_dir()
+    assert not (out / "shard-00002").exists()
+
+
+def test_a_conversion_that_resumes_over_a_changed_source_is_not_published(tmp_path, monkeypatch):
+    """Ids that no sample meets: nothing but the finished shards knows what they were."""
+    monkeypatch.setattr(sampled, "SAMPLE_PLACES", 0)
+    export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
+    payload, options = tmp_path / "out/text_document.bin", {"shard_tokens": 50}
+    for name, byte in (("copy", 0), ("other", -2)):  # one in a finished shard, one not
+        stopped(tmp_path / "out", tmp_path / name, **options)
+        raw = bytearray(payload.read_bytes())
+        raw[byte] ^= 1
+        payload.write_bytes(raw)
+    with pytest.raises(tl.StoreCorrupt, match=r"changed after .* not those in the finished shards"):
+        convert(tmp_path / "out", tmp_path / "copy", **options)
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+    made = convert(tmp_path / "out", tmp_path / "other", **options)  # as if nothing had been there
+    assert made.digest == tl.open(tmp_path / "out").digest
+    convert(tmp_path / "out", tmp_path / "whole", **options)
+    assert files_of(tmp_path / "other") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("identity", ["full", "sample"])
+def test_metadata_that_changed_under_a_stopped_conversion_is_told(tmp_path, identity):
+    """No identity knows metadata."""
+
+    def written(topic):
+        rows = [{"input_ids": [i, i + 1], "topic": topic} for i in range(20)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+        return tl.open(tmp_path / "rows.parquet", identity=identity)
+
+    stopped(written("a"), tmp_path / "copy", shard_tokens=4)
+    with pytest.raises(tl.StoreCorrupt, match=r"documents 0 to 1 are not those"):
+        convert(written("b"), tmp_path / "copy", shard_tokens=4)
+    made = convert(written("a"), tmp_path / "copy", shard_tokens=4)  # the control
+    assert [made.metadata(i)["topic"] for i in range(20)] == ["a"] * 20
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_files_that_were_written_while_a_sample_of_them_was_copied_are_told(tmp_path, gone):
+    export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
+    opened = tl.open(tmp_path / "out", identity="sample")
+    index = tmp_path / "out/text_document.idx"
+    raw = index.read_bytes()
+    index.unlink()
+    if not gone:
+        index.write_bytes(raw)
+    with pytest.raises(tl.StoreCorrupt, match=r"\.idx was written while it was copied"):
+        convert(opened, tmp_path / "copy")
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+    index.write_bytes(raw)
+    assert convert(tl.open(tmp_path / "out", identity="sample"), tmp_path / "copy").verify().ok
 
 
 # -- seals -----------------------------------------------------------------------------------

@@ -221,18 +221,20 @@ def open_foreign(
         use_seal: whether a seal of the files counts.
         disk_cache: keeps pieces of sealed files of a bucket.
     """
-    source = described.folder.source
+    source, stamps = described.folder.source, stamps_of(described)
     inside, manifest = identified(described, source, identity, use_seal=use_seal)
     if inside.identity != identity:
         _say(path, "it is sealed, so its identity is the full one and no sample")
-    told = {"manifest": manifest, "files": stamps_of(described), "sealed": inside.is_sealed}
+    told = {"manifest": manifest, "files": stamps, "sealed": inside.is_sealed}
     sha256 = hashlib.sha256(fmt.canonical(told)).hexdigest()  # also names its blocks in the cache
     if isinstance(source, BucketSource):
         source.columns = described.columns_of_files()
         source.keep(disk_cache if inside.is_sealed else None, sha256)
-    return _Reopening(
+    made = _Reopening(
         inside, manifest, source, path=path, cache=cache, identity=sha256, rules=rules
     )
+    made.stamps = stamps
+    return made
 
 
 class _Reopening(ForeignReader):
