@@ -57,6 +57,11 @@ def describe_files(path: Any, said: Said) -> Described | None:
         if said.format in (None, name):
             found = look_for(name)(files)
             if found is not None:
+                if said.missing is not None and found.kind != "levanter":
+                    raise ConfigError(
+                        f"missing: found for {path}, files of format {found.kind}, allowed: a "
+                        "cache of Levanter. Leave it out."
+                    )
                 limit = said.vocab_size or found.vocab_size
                 _tell(path, found)
                 return replace(found, settings=said.plain, vocab_size=limit)
@@ -70,7 +75,7 @@ def describe_files(path: Any, said: Said) -> Described | None:
 
 def _tell(path: Any, found: Described) -> None:
     """Say once what is worth knowing about files that were found."""
-    for note in found.notes:
+    for note in (*found.notes, *found.doubts):
         _say(path, note)
 
 

@@ -43,6 +43,7 @@ class Said:
         bos: the token that starts every document.
         vocab_size: every id is below it.
         seal: the file of its seal, if that is not beside the files.
+        missing: "zeros" if ids whose file is missing are zeros (Levanter's caches).
     """
 
     format: str | None = None
@@ -51,10 +52,13 @@ class Said:
     bos: int | None = None
     vocab_size: int | None = None
     seal: str | None = None
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         if self.dtype is not None:
             one_of("dtype", self.dtype, DTYPES)
+        if self.missing is not None:
+            one_of("missing", self.missing, ("zeros",))
         for name in ("eos", "bos"):
             if getattr(self, name) is not None:
                 integer(name, getattr(self, name), 0, fmt.MAX_ID)
