@@ -127,6 +127,7 @@ class ForeignReader(Reader):
 
     indexes_ids = False  # they are looked for, document by document
     stamps: Sequence[list[Any]] = ()  # name, size and time of its files when it was opened
+    notes: Sequence[str] = ()  # what is worth telling about them, a sentence each
 
     def __init__(
         self,

@@ -16,11 +16,12 @@ from typing import Any
 
 from tokenloom.arguments import Url, one_of, place
 from tokenloom.errors import ConfigError, StoreError, StoreNotFound
-from tokenloom.foreign.described import Described
+from tokenloom.foreign.described import Delimiter, Described
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.formats import FORMATS, look_for
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
+from tokenloom.foreign.manifests import reader_of
 from tokenloom.foreign.places import ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal
@@ -239,7 +240,24 @@ def open_foreign(
         inside, manifest, source, path=path, cache=cache, identity=sha256, rules=rules
     )
     made.stamps = stamps
+    late = _never_there(made)
+    for note in late:
+        _say(path, note)
+    made.notes = (*described.notes, *late)
     return made
+
+
+def _never_there(reader: ForeignReader) -> list[str]:
+    """A note if the token that tells documents apart is in none of the files."""
+    by, manifest = reader.inside.described.lengths, reader.manifest
+    if not isinstance(by, Delimiter) or manifest.documents != 1:
+        return []
+    place = manifest.tokens - 1 if by.at == "end" else 0
+    look = reader_of(reader.inside, manifest, reader.source)  # whose reads nobody counts
+    if int(look.read_one(place, place + 1)[0]) == by.id:
+        return []
+    word = "ends documents (eos=)" if by.at == "end" else "starts documents (bos=)"
+    return [f"the token {by.id} that {word} occurs nowhere, so all tokens are one document"]
 
 
 class _Reopening(ForeignReader):
