@@ -14,7 +14,7 @@ from levanterfiles import write_cache, write_flat
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound, TokenloomError
 from tokenloom.testing import write_store
 
 CACHES = Path(__file__).parents[1] / "golden/levanter_caches"
@@ -167,6 +167,18 @@ def test_what_was_written_after_the_last_commit_is_ignored(tmp_path):
     write_flat(root / "input_ids/data", np.array([1, 2, 3, 4, 5, 6, 7, 8, 9], np.int32))
     store = tl.open(root)
     assert [store.document(n).tolist() for n in range(len(store))] == [[1, 2, 3], [4, 5]]
+
+
+def test_a_folder_of_several_caches_names_them(tmp_path):
+    for name in ("train", "web/train", "web/validation"):
+        write_cache(tmp_path / "all" / name, {"input_ids": [[1, 2]] * 3}, shards=3)
+    words = "3 caches of Levanter: train, web/train, web/validation. Open one"
+    with pytest.raises(StoreNotFound) as raised:
+        tl.open(tmp_path / "all")
+    assert words in str(raised.value)
+    (tmp_path / "none/deep").mkdir(parents=True)
+    with pytest.raises(StoreNotFound, match="Files of other projects open"):  # the control
+        tl.open(tmp_path / "none")
 
 
 # -- files that are missing ----------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_a_sealed_column_of_another_name_is_told(tmp_path, unsampled):
     stamp = path.stat()
     path.write_bytes(path.read_bytes().replace(b"loss_mask", b"loss_masc"))
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    with pytest.raises(tl.StoreCorrupt, match=r"columns were \['loss_mask'\] and are \[\]"):
+    with pytest.raises(tl.StoreCorrupt, match=r"their columns were loss_mask and are none\."):
         tl.open(path, **said)
 
 
@@ -232,8 +232,27 @@ def test_the_seal_of_another_file_is_refused(tmp_path):
 def test_a_seal_of_other_boundaries_is_refused(tmp_path):
     path, said, _ = WRITERS["flat uint16"](tmp_path, DOCUMENTS)
     seal(path, said)
-    with pytest.raises(tl.StoreCorrupt, match=r"settings was .*'eos': 999"):
+    with pytest.raises(tl.StoreCorrupt, match=r"these files: eos was 999 and is not said\."):
         tl.open(path, dtype="uint16")
+
+
+def test_a_seal_that_does_not_fit_says_in_words_why(tmp_path):
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    seal(path, {})
+    before = (tmp_path / "x.bin").stat().st_size
+    write_megatron(tmp_path / "x", [*DOCUMENTS, [1, 2]])
+    shutil.copy(f"{path}.bin.seal", tmp_path / "y.bin.seal")
+    write_megatron(tmp_path / "y", DOCUMENTS)
+    np.arange(9, dtype="<u2").tofile(tmp_path / "z.uint16.bin")
+    shutil.copy(f"{path}.bin.seal", tmp_path / "z.uint16.bin.seal")
+    for name, words in (
+        ("x", f"x.bin had {before:,} bytes and has {before + 4:,}. If"),
+        ("y", "y.bin was not among them. If"),
+        ("z.uint16.bin", "their format was megatron and is flat. If"),
+    ):
+        with pytest.raises(tl.StoreCorrupt) as raised:
+            tl.open(tmp_path / name)
+        assert f"it is not the seal of these files: {words}" in str(raised.value)
 
 
 @settings(max_examples=30)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.arguments import Url, one_of, place
-from tokenloom.errors import ConfigError, StoreError, StoreNotFound
+from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
 from tokenloom.foreign.described import Delimiter, Described
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.formats import FORMATS, look_for
@@ -25,6 +25,7 @@ from tokenloom.foreign.manifests import reader_of
 from tokenloom.foreign.places import ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal
+from tokenloom.foreign.treecache.ledger import caches_below
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place
 from tokenloom.store import coalesce, snapshots
@@ -38,6 +39,8 @@ from tokenloom.store.reader import Reader
 log = logging.getLogger("tokenloom")
 
 __all__ = ["describe_files", "is_ours", "open_any", "open_foreign"]
+
+MOST_TOLD = 8  # caches that a message names
 
 
 def describe_files(path: Any, said: Said) -> Described | None:
@@ -177,6 +180,14 @@ def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
     except StoreNotFound as error:
         if is_ours(path) or str(error).endswith("?"):  # a build under way; a name that is near
             raise
+        below = caches_below(ForeignPlace(path, Said()))
+        if below:
+            more = ", …" if len(below) > MOST_TOLD else ""
+            raise StoreNotFound(
+                f"{path}: it is no token store itself, and holds {plural(len(below), 'cache')} of "
+                f"Levanter: {', '.join(below[:MOST_TOLD])}{more}. Open one of them, or mix several "
+                "(`tokenloom.mix`)."
+            ) from None
         raise StoreNotFound(
             f"{error} Files of other projects open as they are ({', '.join(FORMATS)}): docs/"
             "stores.md says how each is found, and what must be said about it."
