@@ -22,10 +22,9 @@ from tokenloom.foreign.formats import FORMATS, look_for
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
 from tokenloom.foreign.manifests import reader_of
-from tokenloom.foreign.places import ForeignPlace, Said
+from tokenloom.foreign.places import LEDGER, ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal
-from tokenloom.foreign.treecache.ledger import caches_below
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place
 from tokenloom.store import coalesce, snapshots
@@ -180,7 +179,7 @@ def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
     except StoreNotFound as error:
         if is_ours(path) or str(error).endswith("?"):  # a build under way; a name that is near
             raise
-        below = caches_below(ForeignPlace(path, Said()))
+        below = ForeignPlace(path, Said()).folders_with(LEDGER)
         if below:
             more = ", …" if len(below) > MOST_TOLD else ""
             raise StoreNotFound(

@@ -29,23 +29,19 @@ from tokenloom.bind import BindError, bind
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, plural
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.pieces import CodedPiece
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import LEDGER, ForeignPlace
 from tokenloom.foreign.treecache.flat_zarr import FlatZarr, open_flat_zarr
 from tokenloom.store import format as fmt
 
-__all__ = ["caches_below", "describe_levanter"]
+__all__ = ["describe_levanter"]
 
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]
 
-LEDGER = "shard_ledger.json"
-
 MAX_LEDGER = 1 << 28  # bytes
 
 IDS, MASKS, WEIGHTS = "input_ids", "assistant_masks", "loss_weights"
-
-MOST_NAMES = 1000  # of a folder that are looked into
 
 SPARE = 1024  # chunks that may be missing beside as many as are stored
 
@@ -125,25 +121,6 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
         notes=tuple(_notes(place, ledger, shards[0][0])),
         doubts=tuple(doubts),
     )
-
-
-def caches_below(place: ForeignPlace) -> list[str]:
-    """The folders below one, at most two deep, that are caches; for a path that is none itself."""
-    found: list[str] = []
-    for name in place.names()[:MOST_NAMES] if place.is_folder and place.folder.lists else []:
-        if _is_cache(place, name):
-            found.append(name)
-            continue
-        inner = (f"{name}/{one}" for one in place.names(name)[:MOST_NAMES])
-        found += [one for one in inner if _is_cache(place, one)]
-    return found
-
-
-def _is_cache(place: ForeignPlace, folder: str) -> bool:
-    try:
-        return place.size(f"{folder}/{LEDGER}") is not None
-    except StoreCorrupt:  # it is a link
-        return False
 
 
 # -- the ledger ----------------------------------------------------------------------------------
