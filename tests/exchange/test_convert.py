@@ -1,6 +1,7 @@
 """Copies into our own format: the same content, the same digest, the same runs; after any kill."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
+from tokenloom.foreign import identities, sampled, seals
 
 
 def files_of(root):
@@ -146,10 +148,129 @@ def test_a_source_that_changed_while_it_was_read_is_not_published(tmp_path):
     payload = tmp_path / "out/text_document.bin"
     raw = bytearray(payload.read_bytes())
     raw[0] ^= 1
+    stamp = payload.stat()
     payload.write_bytes(raw)
+    os.utime(payload, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     with pytest.raises(tl.StoreCorrupt, match="It was changed or damaged; nothing is published"):
         convert(opened, tmp_path / "copy")
     assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+def stopped(path, out, **options):
+    """A conversion that stops after its second shard."""
+    with pytest.raises(OSError):
+        convert(path, out, files=FaultFiles(only=["rename_new"], at=3, action="stop"), **options)
+    assert (out / "shard-00001").is_dir()
+    assert not (out / "shard-00002").exists()
+
+
+def test_a_conversion_that_resumes_over_a_changed_source_is_not_published(tmp_path, monkeypatch):
+    """Ids that no sample meets: nothing but the finished shards knows what they were."""
+    monkeypatch.setattr(sampled, "SAMPLE_PLACES", 0)
+    export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
+    payload, options = tmp_path / "out/text_document.bin", {"shard_tokens": 50}
+    for name, byte in (("copy", 0), ("other", -2)):  # one in a finished shard, one not
+        stopped(tmp_path / "out", tmp_path / name, **options)
+        raw = bytearray(payload.read_bytes())
+        raw[byte] ^= 1
+        payload.write_bytes(raw)
+    with pytest.raises(tl.StoreCorrupt, match=r"changed after .* not those in the finished shards"):
+        convert(tmp_path / "out", tmp_path / "copy", **options)
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+    made = convert(tmp_path / "out", tmp_path / "other", **options)  # as if nothing had been there
+    assert made.digest == tl.open(tmp_path / "out").digest
+    convert(tmp_path / "out", tmp_path / "whole", **options)
+    assert files_of(tmp_path / "other") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("identity", ["full", "sample"])
+def test_metadata_that_changed_under_a_stopped_conversion_is_told(tmp_path, identity):
+    """No identity knows metadata."""
+
+    def written(topic):
+        rows = [{"input_ids": [i, i + 1], "topic": topic} for i in range(20)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+        return tl.open(tmp_path / "rows.parquet", identity=identity)
+
+    stopped(written("a"), tmp_path / "copy", shard_tokens=4)
+    with pytest.raises(tl.StoreCorrupt, match=r"documents 0 to 1 are not those"):
+        convert(written("b"), tmp_path / "copy", shard_tokens=4)
+    made = convert(written("a"), tmp_path / "copy", shard_tokens=4)  # the control
+    assert [made.metadata(i)["topic"] for i in range(20)] == ["a"] * 20
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_files_that_were_written_while_a_sample_of_them_was_copied_are_told(tmp_path, gone):
+    export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
+    opened = tl.open(tmp_path / "out", identity="sample")
+    index = tmp_path / "out/text_document.idx"
+    raw = index.read_bytes()
+    index.unlink()
+    if not gone:
+        index.write_bytes(raw)
+    with pytest.raises(tl.StoreCorrupt, match=r"\.idx was written while it was copied"):
+        convert(opened, tmp_path / "copy")
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+    index.write_bytes(raw)
+    assert convert(tl.open(tmp_path / "out", identity="sample"), tmp_path / "copy").verify().ok
+
+
+# -- seals -----------------------------------------------------------------------------------
+
+
+def by_path(path, out, _):
+    return convert(path, out).digest
+
+
+def by_store(path, out, said):
+    return convert(tl.open(path, cache_bytes=0, identity="sample"), out).digest
+
+
+def by_command(path, out, said):
+    words = [word for name, value in said.items() for word in (f"--{name}", value)]
+    if main(["convert", str(path), str(out), *words, "--quiet", "--debug"]) == 0:
+        return tl.open(out).digest
+    return None
+
+
+def by_named_seal(path, out, said):
+    return convert(tl.open(path, cache_bytes=0, **said), out).digest
+
+
+WAYS = [(by_path, False), (by_store, False), (by_command, False), (by_command, True)]
+
+
+@pytest.mark.parametrize(("way", "elsewhere"), [*WAYS, (by_named_seal, True)])
+def test_a_flipped_bit_of_sealed_files_is_never_copied(tmp_path, monkeypatch, way, elsewhere):
+    for module in (identities, seals):  # files so large that no sample of bytes meets the bit
+        monkeypatch.setattr(module, "sample_of_bytes", lambda *_: "of other bytes")
+    store = plain_store(tmp_path / "s", empty=False)
+    path = tmp_path / "out/text_document"
+    export(store, tmp_path / "out", to="megatron")
+    payload = tmp_path / "out/text_document.bin"
+    whole = payload.read_bytes()
+    changed = bytearray(whole)
+    changed[100] ^= 1
+    payload.write_bytes(changed)
+    assert way(path, tmp_path / "unsealed", {}) != store.digest  # the control: nothing can tell
+    payload.write_bytes(whole)
+    said = {"seal": str(tmp_path / "my.seal")} if elsewhere else {}
+    to = ["--to", said["seal"]] if elsewhere else []
+    assert main(["seal", str(path), *to, "--quiet"]) == 0
+    assert way(path, tmp_path / "whole", said) == store.digest
+    payload.write_bytes(changed)
+    with pytest.raises(tl.StoreCorrupt, match="crc32c"):
+        way(path, tmp_path / "copy", said)
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+def test_a_seal_that_is_not_there_is_refused_by_the_command(tmp_path, capsys):
+    export(plain_store(tmp_path / "s"), tmp_path / "out", to="megatron")
+    words = ["convert", str(tmp_path / "out"), str(tmp_path / "copy")]
+    assert main([*words, "--seal", str(tmp_path / "nosuch.seal")]) != 0
+    assert "nosuch.seal: there is no such seal" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+    assert main(words) == 0  # the control
 
 
 def test_a_conversion_never_replaces_what_is_there(tmp_path):

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from kit import quick_folder
 
 import tokenloom as tl
+from tokenloom.cli import main
 
 
 def read(store):
@@ -168,6 +169,42 @@ def test_tokens_before_the_first_start_and_after_the_last_end_are_documents(tmp_
     path = write_llm_c(tmp_path / "a.bin", [7, EOT, 1, 2])
     assert read(tl.open(path, bos=EOT)) == [[7], [EOT, 1, 2]]
     assert read(tl.open(path, eos=EOT)) == [[7, EOT], [1, 2]]
+
+
+@pytest.mark.parametrize("word", ["eos", "bos"])
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("uint8", 255), ("int16", 32_767), ("uint16", 65_535)]
+)
+def test_a_token_that_no_id_can_be_tells_no_documents_apart(tmp_path, word, dtype, largest):
+    np.arange(9, dtype=dtype).tofile(tmp_path / "a.bin")
+    with pytest.raises(tl.ConfigError) as raised:
+        tl.open(tmp_path / "a.bin", dtype=dtype, **{word: largest + 1})
+    assert f"{word}: found {largest + 1} for " in str(raised.value)
+    assert f"stored as {dtype}, allowed: 0 to {largest}" in str(raised.value)
+    assert len(tl.open(tmp_path / "a.bin", dtype=dtype, **{word: largest})) == 1  # the control
+
+
+@pytest.mark.parametrize(
+    ("said", "there"),
+    [
+        ({"eos": 500}, False),
+        ({"bos": 500}, False),
+        ({"eos": 8}, True),  # the last token, and the first: one document, as it was meant
+        ({"bos": 0}, True),
+        ({"eos": 3}, True),
+    ],
+)
+def test_a_token_that_occurs_nowhere_is_told(tmp_path, caplog, capsys, said, there):
+    caplog.set_level(logging.INFO)
+    np.arange(9, dtype="<u2").tofile(tmp_path / "a.uint16.bin")
+    ((word, token),) = said.items()
+    store = tl.open(tmp_path / "a.uint16.bin", **said)
+    note = f"({word}=) occurs nowhere, so all tokens are one document"
+    assert (note in caplog.text) == (not there)
+    assert any(note in one for one in store.reader.notes) == (not there)
+    assert main(["info", str(tmp_path / "a.uint16.bin"), f"--{word}", str(token)]) == 0
+    assert (f"note        the token {token} that" in capsys.readouterr().out) == (not there)
+    assert store.reader.counters().read_ops == 0  # nobody counts the look
 
 
 def test_evaluation_files_and_unknown_magics_of_llm_c_are_refused(tmp_path):

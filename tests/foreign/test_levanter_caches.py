@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from levanterfiles import write_cache, write_flat
 
 import tokenloom as tl
-from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
+from tokenloom.cli import main
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound, TokenloomError
 from tokenloom.testing import write_store
 
 CACHES = Path(__file__).parents[1] / "golden/levanter_caches"
@@ -137,7 +138,8 @@ def test_every_dtype_codec_and_layout_gives_the_documents_back(data, tmp_path_fa
     }
     counts = data.draw(st.booleans())
     write_cache(root, leaves, dtypes=dtypes, shards=shards, codec=codec, counts=counts)
-    store = tl.open(root, identity="sample" if data.draw(st.booleans()) else "full")
+    identity = "sample" if data.draw(st.booleans()) else "full"
+    store = tl.open(root, identity=identity, missing="zeros")  # rows may be nothing but zeros
     assert [store.document(n).tolist() for n in range(len(store))] == rows
     flat = [one for row in rows for one in row]
     assert line(store, "loss_mask").tolist() == [one for row in masks for one in row]
@@ -165,6 +167,77 @@ def test_what_was_written_after_the_last_commit_is_ignored(tmp_path):
     write_flat(root / "input_ids/data", np.array([1, 2, 3, 4, 5, 6, 7, 8, 9], np.int32))
     store = tl.open(root)
     assert [store.document(n).tolist() for n in range(len(store))] == [[1, 2, 3], [4, 5]]
+
+
+def test_a_folder_of_several_caches_names_them(tmp_path):
+    for name in ("train", "web/train", "web/validation"):
+        write_cache(tmp_path / "all" / name, {"input_ids": [[1, 2]] * 3}, shards=3)
+    words = "3 caches of Levanter: train, web/train, web/validation. Open one"
+    with pytest.raises(StoreNotFound) as raised:
+        tl.open(tmp_path / "all")
+    assert words in str(raised.value)
+    (tmp_path / "none/deep").mkdir(parents=True)
+    with pytest.raises(StoreNotFound, match="Files of other projects open"):  # the control
+        tl.open(tmp_path / "none")
+
+
+# -- files that are missing ----------------------------------------------------------------------
+def test_tensorstore_writes_no_file_of_zeros(tmp_path):
+    """Why a missing file can be meant."""
+    write_flat(tmp_path / "a", np.ones(96, np.int32))
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path / "a")}}
+    ts.open(spec, open=True).result()[32:64].write(np.zeros(32, np.int32)).result()
+    assert sorted(one.name for one in (tmp_path / "a/c").iterdir()) == ["0", "2"]
+
+
+ROWS = [[1] * 40, [2] * 50, [3] * 6]  # three files of 32 ids
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_missing_file_of_ids_is_refused_unless_it_is_said_to_be_zeros(tmp_path, shards, lost):
+    root = write_cache(tmp_path / "c", {"input_ids": ROWS}, shards=shards)
+    right = line(tl.open(root)).tolist()
+    files = sorted(root.glob("**/input_ids/data/c/*"))[:lost]
+    for file in files:
+        file.unlink()
+    with pytest.raises(StoreCorrupt) as raised:
+        tl.open(root)
+    assert str(raised.value).startswith(str(files[0]))
+    assert ("and 1 other file:" in str(raised.value)) == (lost == 2)
+    assert 'missing="zeros"' in str(raised.value)
+    store = tl.open(root, missing="zeros")
+    found = line(store).tolist()
+    assert len(found) == len(right)
+    assert set(found) == {0, *right[32 * lost :]}
+    again = tl.from_config(store.windows(8).describe())
+    assert again.sources["main"].reader.manifest.digest == store.digest
+
+
+def test_commands_tell_missing_files(tmp_path, capsys):
+    masks = [[0] * len(row) for row in ROWS]
+    leaves = {"input_ids": ROWS, "assistant_masks": masks}
+    root = str(write_cache(tmp_path / "c", leaves))  # masks of zeros are in no file
+    assert main(["verify", root]) == 0
+    assert "3 files of assistant_masks missing: 96 values are read as 0" in capsys.readouterr().out
+    assert main(["info", root]) == 0
+    assert "guard       3 files of assistant_masks missing" in capsys.readouterr().out
+    (tmp_path / "c/input_ids/data/c/1").unlink()
+    assert main(["verify", root]) == 1
+    assert "32 ids should be there, and there is no file" in capsys.readouterr().out
+    assert main(["info", root, "--missing", "zeros"]) == 0
+    assert "1 file of input_ids missing: 32 values are read as 0" in capsys.readouterr().out
+    whole = str(write_cache(tmp_path / "d", {"input_ids": ROWS}))
+    assert main(["info", whole]) == 0
+    assert "missing:" not in capsys.readouterr().out  # the control
+
+
+def test_what_is_missing_is_said_of_caches_of_levanter_alone(tmp_path):
+    np.arange(9, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    with pytest.raises(ConfigError, match="files of format flat, allowed: a cache of Levanter"):
+        tl.open(tmp_path / "a.bin", dtype="uint16", missing="zeros")
+    with pytest.raises(ConfigError, match="missing: found 'ones', allowed: zeros"):
+        tl.open(tmp_path / "a.bin", dtype="uint16", missing="ones")
 
 
 # -- damaged and hostile caches ------------------------------------------------------------------

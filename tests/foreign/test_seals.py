@@ -149,7 +149,7 @@ def test_a_sealed_column_of_another_name_is_told(tmp_path, unsampled):
     stamp = path.stat()
     path.write_bytes(path.read_bytes().replace(b"loss_mask", b"loss_masc"))
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    with pytest.raises(tl.StoreCorrupt, match=r"columns were \['loss_mask'\] and are \[\]"):
+    with pytest.raises(tl.StoreCorrupt, match=r"their columns were loss_mask and are none\."):
         tl.open(path, **said)
 
 
@@ -190,6 +190,34 @@ def test_a_seal_elsewhere_must_be_named(tmp_path, capsys):
         tl.open(path, seal=str(tmp_path / "none.seal"))
 
 
+def test_a_seal_beside_the_files_wins_over_a_sample(tmp_path, unsampled, caplog):
+    """The full identity is free then, and reads are checked."""
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    sampled = tl.open(path, identity="sample")  # the control: without a seal
+    assert sampled.reader.opened_as["identity"] == "sample"
+    seal(path, {})
+    with caplog.at_level("INFO", "tokenloom"):
+        store = tl.open(path, identity="sample", cache_bytes=0)
+    assert "sealed, so its identity is the full one and no sample" in caplog.text
+    assert store.reader.inside.is_sealed
+    assert "identity" not in store.reader.opened_as
+    assert store.digest == tl.open(path).digest != sampled.digest
+    assert pickle.loads(pickle.dumps(store)).digest == store.digest
+    ids = np.fromfile(f"{path}.bin", "<u2")
+    ids[5] ^= 1
+    ids.tofile(f"{path}.bin")
+    assert sampled.tokens(5, 6).tolist() == [ids[5]]
+    with pytest.raises(tl.StoreCorrupt, match="crc32c"):
+        tl.open(path, identity="sample", cache_bytes=0).tokens(5, 6)
+
+
+def test_a_sample_and_a_seal_cannot_both_be_asked_for(tmp_path):
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    seal(path, {}, "--to", str(tmp_path / "other.seal"))
+    with pytest.raises(tl.ConfigError, match=r"found 'sample' and a seal .* leave `identity` out"):
+        tl.open(path, identity="sample", seal=str(tmp_path / "other.seal"))
+
+
 def test_the_seal_of_another_file_is_refused(tmp_path):
     first = write_megatron(tmp_path / "x", DOCUMENTS)
     second = write_megatron(tmp_path / "y", DOCUMENTS[::-1])
@@ -204,8 +232,27 @@ def test_the_seal_of_another_file_is_refused(tmp_path):
 def test_a_seal_of_other_boundaries_is_refused(tmp_path):
     path, said, _ = WRITERS["flat uint16"](tmp_path, DOCUMENTS)
     seal(path, said)
-    with pytest.raises(tl.StoreCorrupt, match=r"settings was .*'eos': 999"):
+    with pytest.raises(tl.StoreCorrupt, match=r"these files: eos was 999 and is not said\."):
         tl.open(path, dtype="uint16")
+
+
+def test_a_seal_that_does_not_fit_says_in_words_why(tmp_path):
+    path = write_megatron(tmp_path / "x", DOCUMENTS)
+    seal(path, {})
+    before = (tmp_path / "x.bin").stat().st_size
+    write_megatron(tmp_path / "x", [*DOCUMENTS, [1, 2]])
+    shutil.copy(f"{path}.bin.seal", tmp_path / "y.bin.seal")
+    write_megatron(tmp_path / "y", DOCUMENTS)
+    np.arange(9, dtype="<u2").tofile(tmp_path / "z.uint16.bin")
+    shutil.copy(f"{path}.bin.seal", tmp_path / "z.uint16.bin.seal")
+    for name, words in (
+        ("x", f"x.bin had {before:,} bytes and has {before + 4:,}. If"),
+        ("y", "y.bin was not among them. If"),
+        ("z.uint16.bin", "their format was megatron and is flat. If"),
+    ):
+        with pytest.raises(tl.StoreCorrupt) as raised:
+            tl.open(tmp_path / name)
+        assert f"it is not the seal of these files: {words}" in str(raised.value)
 
 
 @settings(max_examples=30)

@@ -164,7 +164,7 @@ def test_commands_and_their_options_are_pinned():
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)
         for name, sub in commands.items()
     }
-    foreign = {"--bos", "--dtype", "--eos", "--format", "--vocab-size"}
+    foreign = {"--bos", "--dtype", "--eos", "--format", "--missing", "--vocab-size"}
     assert options["info"] == sorted({"--snapshot", "--svg", "--seal"} | foreign)
     assert options["seal"] == sorted({"--to"} | foreign)
     assert {"--doc", "--limit", "--snapshot", "--start", "--text"} < set(options["show"])

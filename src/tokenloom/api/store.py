@@ -389,6 +389,7 @@ def open_store(
     bos: int | None = None,
     vocab_size: int | None = None,
     seal: str | None = None,
+    missing: str | None = None,
     identity: str = "full",
 ) -> Store:
     """Open a store, or the files of another project as if they were one.
@@ -423,9 +424,13 @@ def open_store(
         vocab_size: all ids of foreign files are below this; default: what they say, or what their
             dtype can hold.
         seal: the file of the seal of foreign files, if it is not beside them.
+        missing: "zeros" reads ids of a Levanter cache as 0 where their file is missing, which is
+            otherwise refused: TensorStore stores no file of zeros, and an incomplete copy lacks
+            some.
         identity: "full" hashes every document of foreign files (once), so that a run goes on over a
             converted copy; "sample" hashes a sample of the tokens, which nothing but another such
-            sample agrees with.
+            sample agrees with. Sealed files have the full identity without a pass: a seal beside
+            them decides, and "sample" together with `seal` is refused.
 
     Raises:
         ConfigError: foreign files leave something open that must be said.
@@ -438,7 +443,15 @@ def open_store(
     ...     tl.open(folder + "/toy").document(0)
     array([104, 105], dtype=int32)
     """
-    said = Said(format=format, dtype=dtype, eos=eos, bos=bos, vocab_size=vocab_size, seal=seal)
+    said = Said(
+        format=format,
+        dtype=dtype,
+        eos=eos,
+        bos=bos,
+        vocab_size=vocab_size,
+        seal=seal,
+        missing=missing,
+    )
     reader = open_any(
         path,
         snapshot=snapshot,

@@ -72,7 +72,7 @@ def convert(arguments: argparse.Namespace) -> int:
 def _source(arguments: argparse.Namespace, *, sample: bool = False) -> Store:
     """The store to read, with what was said about files of others."""
     told = said(arguments)
-    if sample and not is_ours(arguments.store):
+    if sample and told["seal"] is None and not is_ours(arguments.store):
         told["identity"] = "sample"  # the digest is worked out while copying
     return open_store(arguments.store, **told)
 

@@ -148,7 +148,7 @@ def write(arguments: argparse.Namespace, value: dict[str, Any], lines: Iterable[
 
 def said(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a command line says about foreign files."""
-    names = ("format", "dtype", "eos", "bos", "vocab_size", "seal")
+    names = ("format", "dtype", "eos", "bos", "vocab_size", "seal", "missing")
     return {name: getattr(arguments, name, None) for name in names}
 
 

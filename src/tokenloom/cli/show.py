@@ -89,8 +89,8 @@ def _guards(store: Store) -> dict[str, Any]:
     reader = store.reader
     if not isinstance(reader, ForeignReader):
         return {"foreign": None, "guard": ["sealed: every chunk has a crc32c"], "notes": []}
-    told = reader.inside.described
-    return {"foreign": told.kind, "guard": guard_lines(reader), "notes": list(told.notes)}
+    kind = reader.inside.described.kind
+    return {"foreign": kind, "guard": guard_lines(reader), "notes": list(reader.notes)}
 
 
 def _trained_in(store: Store) -> int | None:

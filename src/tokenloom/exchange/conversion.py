@@ -2,7 +2,8 @@
 
 One idea: as in a build, finished shards are the only progress there is. A shard is a function of
 the source, its first document and the settings, so a conversion that was killed continues after the
-last finished shard and ends with the same bytes. The content digest does not know about files, so
+last finished shard and ends with the same bytes, if the source is still the same
+(`tokenloom.exchange.finished`). The content digest does not know about files, so
 a run over the original goes on over the copy.
 """
 
@@ -15,9 +16,11 @@ from typing import Any
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import integer, near_misses
 from tokenloom.errors import StoreCorrupt, StoreExists
-from tokenloom.exchange.copied import Copying, copied_shards
+from tokenloom.exchange.copied import Copying, copied_shards, finished_shards
+from tokenloom.exchange.finished import refuse_mixture
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
+from tokenloom.foreign.sampled import changed_since
 from tokenloom.ingest.target import alone, look, make_directory, place_of, refuse, remains
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
@@ -53,7 +56,8 @@ def convert(
     Args:
         store: what to copy, or its path. Files of others that leave something open (a dtype, an
             EOS) are opened with `tokenloom.open` first, best with identity="sample": the digest
-            is worked out while copying.
+            is worked out while copying. Sealed files are checked while they are read, and the
+            digest of the copy is compared with that of the seal.
         out: directory or URL of the copy.
         shard_tokens: maximum tokens per shard.
         progress: show a progress bar; default: if standard error is a terminal.
@@ -61,7 +65,8 @@ def convert(
 
     Raises:
         StoreExists: something else is at `out`.
-        StoreCorrupt: the source changed while it was read; nothing is published.
+        StoreCorrupt: the source changed while it was read, or since the shards that are finished
+            were copied; nothing is published.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.exchange import convert, export
@@ -85,8 +90,17 @@ def convert(
     with alone(files, root) as (now, _):
         if not _is_done(job, now.snapshot):
             with Progress("convert", total=opened.num_tokens, unit="tok", show=progress) as bar:
-                _publish(job, copied_shards(job, bar))
+                _publish(job, _copied(job, bar))
     return open_store(root)
+
+
+def _copied(job: Copying, bar: Progress) -> list[fmt.ShardEntry]:
+    """All shards, after a look at whether those that are there are still of this source."""
+    done = finished_shards(job)
+    if done.entries and isinstance(job.store.reader, ForeignReader):
+        refuse_mixture(job, _manifest(job, done.entries, {}), bar.advance)
+    bar.reach(sum(entry.tokens for entry in done.entries))
+    return copied_shards(job, done, bar)
 
 
 def _opened(path: str | Path) -> Store:
@@ -99,7 +113,7 @@ def _settings(store: Store, shard_tokens: int) -> dict[str, Any]:
     old = manifest.parts[0].settings
     return {
         "converted_from": store.digest,
-        "identity": "sample" if _is_sample(store) else "full",
+        "identity": store.reader.opened_as.get("identity", "full"),
         "shard_tokens": shard_tokens,
         "vocab_size": manifest.vocab_size,
         "columns": dict(manifest.columns),
@@ -107,12 +121,6 @@ def _settings(store: Store, shard_tokens: int) -> dict[str, Any]:
         "inner": manifest.inner,
         "tokenizer": old.get("tokenizer"),
     }
-
-
-def _is_sample(store: Store) -> bool:
-    """Whether the digest of the source proves less than every document."""
-    reader = store.reader
-    return isinstance(reader, ForeignReader) and reader.inside.identity == "sample"
 
 
 def _is_done(job: Copying, snapshot: snapshots.Snapshot | None) -> bool:
@@ -128,6 +136,7 @@ def _is_done(job: Copying, snapshot: snapshots.Snapshot | None) -> bool:
 
 
 def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
+    _refuse_changed(job.store)
     source, root, files = job.store.reader.manifest, job.root, job.files
     sidecars = {}
     name = fmt.inputs_name(1)
@@ -141,7 +150,38 @@ def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
             job.store.reader.source, job.store.path, source, tokenizer.file
         )
         sidecars[tokenizer.file] = publish_sidecar(files, root, tokenizer.file, raw)
-    documents, tokens = source.documents, source.tokens
+    files.sync_directory(root)
+    manifest = with_digest(_manifest(job, entries, sidecars), source_of(root), root)
+    if not job.is_sample and manifest.digest != source.digest:
+        raise StoreCorrupt(
+            f"{job.store.path}: what was read has the digest {manifest.digest[:12]}, the store "
+            f"says {source.digest[:12]}. It was changed or damaged; nothing is published. Run "
+            "`tokenloom verify` on it."
+        )
+    publish_manifest(files, root, manifest)
+
+
+def _refuse_changed(store: Store) -> None:
+    """Refuse files of others that were written after they were opened: a sample does not tell."""
+    reader = store.reader
+    if not isinstance(reader, ForeignReader):
+        return
+    changed = changed_since(reader.inside.described, reader.stamps)
+    if changed:
+        raise StoreCorrupt(
+            f"{store.path}: {changed[0]} was written while it was copied, so the copy may be a "
+            "mixture; nothing is published. Run the conversion again when nobody writes there: "
+            "what is finished is compared with the files as they are then."
+        )
+
+
+def _manifest(
+    job: Copying, entries: list[fmt.ShardEntry], sidecars: dict[str, fmt.FileRecord]
+) -> fmt.Manifest:
+    """The manifest of a copy that has these shards; its digest is not known yet."""
+    source = job.store.reader.manifest
+    documents = sum(entry.documents for entry in entries)
+    tokens = sum(entry.tokens for entry in entries)
     part = fmt.Part(
         manifest=1,
         fingerprint=job.fingerprint,
@@ -153,7 +193,7 @@ def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
         settings=job.settings,
     )
     groups = fmt.unknown_groups(documents)
-    manifest = fmt.Manifest(
+    return fmt.Manifest(
         number=1,
         parent=None,
         dtype=fmt.token_dtype(source.vocab_size),
@@ -161,7 +201,7 @@ def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
         chunk_tokens=source.chunk_tokens,
         inner=source.inner,
         columns=dict(source.columns),
-        tokenizer=tokenizer,
+        tokenizer=source.tokenizer,
         documents=documents,
         tokens=tokens,
         digest=fmt.content_digest(groups, documents),
@@ -171,15 +211,6 @@ def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
         shards=tuple(entries),
         producer={"tokenloom": __version__},
     )
-    files.sync_directory(root)
-    manifest = with_digest(manifest, source_of(root), root)
-    if not _is_sample(job.store) and manifest.digest != source.digest:
-        raise StoreCorrupt(
-            f"{job.store.path}: what was read has the digest {manifest.digest[:12]}, the store "
-            f"says {source.digest[:12]}. It was changed or damaged; nothing is published. Run "
-            "`tokenloom verify` on it."
-        )
-    publish_manifest(files, root, manifest)
 
 
 def _inputs(job: Copying) -> list[InputRecord]:

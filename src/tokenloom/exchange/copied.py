@@ -31,7 +31,7 @@ from tokenloom.store.files import Files
 from tokenloom.store.metadata import MAX_LINES_BYTES, RESERVED, json_line
 from tokenloom.store.writer import ShardWriter, shard_entry
 
-__all__ = ["Copying", "copied_shards"]
+__all__ = ["Copying", "Finished", "copied_shards", "document_lines", "finished_shards"]
 
 log = logging.getLogger("tokenloom")
 
@@ -60,6 +60,11 @@ class Copying:
         return hashlib.sha256(fmt.canonical(self.settings)).hexdigest()
 
     @property
+    def is_sample(self) -> bool:
+        """Whether the digest of the source proves less than every document."""
+        return bool(self.settings["identity"] == "sample")
+
+    @property
     def described(self) -> bool:
         """Whether the source has metadata."""
         reader = self.store.reader
@@ -69,14 +74,30 @@ class Copying:
         return any(name.startswith("docs.") for name in names)
 
 
-def copied_shards(job: Copying, bar: Progress) -> list[fmt.ShardEntry]:
-    """All shards of the copy: those that are there, and the others."""
+class Finished(NamedTuple):
+    """What an earlier attempt at the same conversion left.
+
+    Attributes:
+        entries: its shards.
+        document: the first document that is in none of them.
+    """
+
+    entries: list[fmt.ShardEntry]
+    document: int
+
+
+def finished_shards(job: Copying) -> Finished:
+    """The shards of the copy that are there; one that lacks a file is removed."""
     done, document, broken = _committed(job)
     remove_names(job.root, broken, job.files)
     if done:
         log.info("%s: going on after %s", job.root, plural(len(done), "finished shard"))
-    bar.reach(sum(entry.tokens for entry in done))
-    return [*done, *_written(job, len(done), document, bar)]
+    return Finished(done, document)
+
+
+def copied_shards(job: Copying, done: Finished, bar: Progress) -> list[fmt.ShardEntry]:
+    """All shards of the copy: those that are there, and the others."""
+    return [*done.entries, *_written(job, len(done.entries), done.document, bar)]
 
 
 def _committed(job: Copying) -> tuple[list[fmt.ShardEntry], int, list[str]]:
@@ -176,6 +197,12 @@ def _writer(job: Copying, number: int) -> ShardWriter:
         columns=manifest.columns,
         inner=manifest.inner,
     )
+
+
+def document_lines(store: Store, numbers: NDArray[np.int64]) -> list[bytes]:
+    """What is kept about each of some documents, as it is stored."""
+    rows = metadata_of(store, numbers, plain=True)
+    return [_line(row) for row in rows or [{}] * len(numbers)]
 
 
 def _line(row: dict[str, Any]) -> bytes:

@@ -104,6 +104,8 @@ class Described:
         tokenizer: what the files say about it.
         settings: what the user said about it, so that it can be opened again.
         notes: what is worth telling, a sentence each.
+        doubts: what may be damage or may be meant, and nothing in the files tells which, a sentence
+            each.
         metadata: what the files know about a document, by its number.
     """
 
@@ -117,6 +119,7 @@ class Described:
     tokenizer: fmt.TokenizerRecord | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     metadata: Callable[[int], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:

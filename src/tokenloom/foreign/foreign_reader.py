@@ -11,7 +11,7 @@ A copy, in this process or another, opens the same files again by their absolute
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +126,8 @@ class ForeignReader(Reader):
     """
 
     indexes_ids = False  # they are looked for, document by document
+    stamps: Sequence[list[Any]] = ()  # name, size and time of its files when it was opened
+    notes: Sequence[str] = ()  # what is worth telling about them, a sentence each
 
     def __init__(
         self,

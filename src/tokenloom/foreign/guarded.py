@@ -33,14 +33,15 @@ Tick = Callable[[int], None]
 
 def guard_lines(reader: ForeignReader) -> list[str]:
     """What guards the files of a reader, and what does not, a sentence each."""
+    doubts = reader.inside.described.doubts
     if reader.inside.is_sealed:
-        return ["sealed: every chunk is compared with its crc32c when it is first read"]
+        return ["sealed: every chunk is compared with its crc32c when it is first read", *doubts]
     told = [
         "not sealed: the files have no checksums, so a changed byte is found only if it is no id"
     ]
     if reader.inside.identity == "sample":
         told.append("identified by a sample: documents were not hashed")
-    return told
+    return [*told, *doubts]
 
 
 def foreign_bytes(reader: ForeignReader) -> int:

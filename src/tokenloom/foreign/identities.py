@@ -4,7 +4,8 @@ One idea: a foreign store has the digest that a copy of ours would have, so a ru
 either. That takes one pass over the tokens, after which the result is remembered under path, sizes,
 times and a keyed sample of the bytes of the files (`tokenloom.foreign.companion`); a file that
 changed is passed over again. ``identity="sample"`` hashes all lengths and a keyed sample of the
-tokens instead. The two never agree: a sample proves less.
+tokens instead. The two never agree: a sample proves less. A seal has the full identity, which then
+costs no pass, so where there is one it is used, whatever was asked for.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ def identified(
     Args:
         described: its files.
         source: reads them.
-        identity: "full" or "sample".
+        identity: "full" or "sample", if they are not sealed.
         progress: whether to show the progress of a pass; None: if someone watches.
         use_seal: whether a seal of the files counts.
     """
     one_of("identity", identity, ("full", "sample"))
     key = _key(described, source, identity)
-    known = _sealed(described, key["sample"]) if use_seal and identity == "full" else None
+    known = _sealed(described, key["sample"]) if use_seal else None
     known = known or _recalled(described, source, key, identity)
     if known is not None:
         return known

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.arguments import Url, one_of, place
-from tokenloom.errors import ConfigError, StoreError, StoreNotFound
-from tokenloom.foreign.described import Described
+from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
+from tokenloom.foreign.described import Delimiter, Described
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.formats import FORMATS, look_for
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
-from tokenloom.foreign.places import ForeignPlace, Said
+from tokenloom.foreign.manifests import reader_of
+from tokenloom.foreign.places import LEDGER, ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal
 from tokenloom.remote.disk_cache import DiskCache
@@ -37,6 +38,8 @@ from tokenloom.store.reader import Reader
 log = logging.getLogger("tokenloom")
 
 __all__ = ["describe_files", "is_ours", "open_any", "open_foreign"]
+
+MOST_TOLD = 8  # caches that a message names
 
 
 def describe_files(path: Any, said: Said) -> Described | None:
@@ -57,6 +60,11 @@ def describe_files(path: Any, said: Said) -> Described | None:
         if said.format in (None, name):
             found = look_for(name)(files)
             if found is not None:
+                if said.missing is not None and found.kind != "levanter":
+                    raise ConfigError(
+                        f"missing: found for {path}, files of format {found.kind}, allowed: a "
+                        "cache of Levanter. Leave it out."
+                    )
                 limit = said.vocab_size or found.vocab_size
                 _tell(path, found)
                 return replace(found, settings=said.plain, vocab_size=limit)
@@ -70,7 +78,7 @@ def describe_files(path: Any, said: Said) -> Described | None:
 
 def _tell(path: Any, found: Described) -> None:
     """Say once what is worth knowing about files that were found."""
-    for note in found.notes:
+    for note in (*found.notes, *found.doubts):
         _say(path, note)
 
 
@@ -120,6 +128,11 @@ def open_any(
         raise ConfigError(
             f"{word}: found for {path}, a store of ours, which says it itself. Leave it out."
         )
+    if identity == "sample" and said.seal is not None:
+        raise ConfigError(
+            f"identity: found 'sample' and a seal for {path}, allowed: one of them. A seal has the "
+            "full identity, so no pass is needed for it: leave `identity` out."
+        )
     described = describe_files(path, said) if reader is None else None
     if described is None:
         return reader or _ours_only(path, own)
@@ -166,6 +179,14 @@ def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
     except StoreNotFound as error:
         if is_ours(path) or str(error).endswith("?"):  # a build under way; a name that is near
             raise
+        below = ForeignPlace(path, Said()).folders_with(LEDGER)
+        if below:
+            more = ", …" if len(below) > MOST_TOLD else ""
+            raise StoreNotFound(
+                f"{path}: it is no token store itself, and holds {plural(len(below), 'cache')} of "
+                f"Levanter: {', '.join(below[:MOST_TOLD])}{more}. Open one of them, or mix several "
+                "(`tokenloom.mix`)."
+            ) from None
         raise StoreNotFound(
             f"{error} Files of other projects open as they are ({', '.join(FORMATS)}): docs/"
             "stores.md says how each is found, and what must be said about it."
@@ -210,22 +231,43 @@ def open_foreign(
     Args:
         described: what the files are.
         path: the store as the user named it.
-        identity: "full", or "sample" to hash a sample of the tokens only.
+        identity: "full", or "sample" to hash a sample of the tokens only, unless there is a seal.
         rules: how to read.
         cache: keeps decoded blocks.
         use_seal: whether a seal of the files counts.
         disk_cache: keeps pieces of sealed files of a bucket.
     """
-    source = described.folder.source
+    source, stamps = described.folder.source, stamps_of(described)
     inside, manifest = identified(described, source, identity, use_seal=use_seal)
-    told = {"manifest": manifest, "files": stamps_of(described), "sealed": inside.is_sealed}
+    if inside.identity != identity:
+        _say(path, "it is sealed, so its identity is the full one and no sample")
+    told = {"manifest": manifest, "files": stamps, "sealed": inside.is_sealed}
     sha256 = hashlib.sha256(fmt.canonical(told)).hexdigest()  # also names its blocks in the cache
     if isinstance(source, BucketSource):
         source.columns = described.columns_of_files()
         source.keep(disk_cache if inside.is_sealed else None, sha256)
-    return _Reopening(
+    made = _Reopening(
         inside, manifest, source, path=path, cache=cache, identity=sha256, rules=rules
     )
+    made.stamps = stamps
+    late = _never_there(made)
+    for note in late:
+        _say(path, note)
+    made.notes = (*described.notes, *late)
+    return made
+
+
+def _never_there(reader: ForeignReader) -> list[str]:
+    """A note if the token that tells documents apart is in none of the files."""
+    by, manifest = reader.inside.described.lengths, reader.manifest
+    if not isinstance(by, Delimiter) or manifest.documents != 1:
+        return []
+    place = manifest.tokens - 1 if by.at == "end" else 0
+    look = reader_of(reader.inside, manifest, reader.source)  # whose reads nobody counts
+    if int(look.read_one(place, place + 1)[0]) == by.id:
+        return []
+    word = "ends documents (eos=)" if by.at == "end" else "starts documents (bos=)"
+    return [f"the token {by.id} that {word} occurs nowhere, so all tokens are one document"]
 
 
 class _Reopening(ForeignReader):

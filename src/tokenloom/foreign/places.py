@@ -16,18 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import check_options, integer, one_of, wrong_type
-from tokenloom.errors import ConfigError, StoreError, StoreNotFound
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound
 from tokenloom.foreign.described import damaged
 from tokenloom.foreign.locations import folder_at, read_stretch
 from tokenloom.store import format as fmt
 
-__all__ = ["ForeignPlace", "Said"]
+__all__ = ["LEDGER", "ForeignPlace", "Said"]
 
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
 INDEXES = (
     "index.json of MDS and LitData, state.json of a saved dataset, document_ends.npy of an export"
 )
+
+LEDGER = "shard_ledger.json"  # of a cache of Levanter
+
+MOST_NAMES = 1000  # of a folder that are looked into
 
 MAX_INDEX_BYTES = 1 << 36  # an index above this is refused
 
@@ -43,6 +47,7 @@ class Said:
         bos: the token that starts every document.
         vocab_size: every id is below it.
         seal: the file of its seal, if that is not beside the files.
+        missing: "zeros" if ids whose file is missing are zeros (Levanter's caches).
     """
 
     format: str | None = None
@@ -51,10 +56,13 @@ class Said:
     bos: int | None = None
     vocab_size: int | None = None
     seal: str | None = None
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         if self.dtype is not None:
             one_of("dtype", self.dtype, DTYPES)
+        if self.missing is not None:
+            one_of("missing", self.missing, ("zeros",))
         for name in ("eos", "bos"):
             if getattr(self, name) is not None:
                 integer(name, getattr(self, name), 0, fmt.MAX_ID)
@@ -119,6 +127,23 @@ class ForeignPlace:
             StoreCorrupt: it is a link, a pipe, or something else that is no file.
         """
         return self.folder.size(name)
+
+    def folders_with(self, index: str) -> list[str]:
+        """The folders below its own, at most two deep, that hold a file of that name."""
+        found: list[str] = []
+        for name in self.names()[:MOST_NAMES] if self.is_folder and self.folder.lists else []:
+            if self._holds(name, index):
+                found.append(name)
+                continue
+            inner = (f"{name}/{one}" for one in self.names(name)[:MOST_NAMES])
+            found += [one for one in inner if self._holds(one, index)]
+        return found
+
+    def _holds(self, folder: str, index: str) -> bool:
+        try:
+            return self.size(f"{folder}/{index}") is not None
+        except StoreCorrupt:  # it is a link
+            return False
 
     def where(self, name: str) -> str:
         """The path of a file, for messages."""

@@ -7,7 +7,7 @@ the same sample everywhere and always, and nobody has to remember places.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, Range
 
-__all__ = ["sample_of_bytes", "sampled_groups", "stamps_of"]
+__all__ = ["changed_since", "sample_of_bytes", "sampled_groups", "stamps_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -33,6 +33,18 @@ SAMPLE_PLACES, SAMPLE_TOKENS = 1024, 256  # of identity="sample"
 def stamps_of(described: Described) -> list[list[Any]]:
     """Name, size and time of every file: [name, bytes, nanoseconds]."""
     return [[name, *described.folder.stamp(name)] for name in described.files]
+
+
+def changed_since(described: Described, stamps: Sequence[list[Any]]) -> list[str]:
+    """The files that have another size or time than they had, or are gone.
+
+    In a bucket none: there every answer is compared with the size and etag that were first seen.
+    """
+    try:
+        now = {name: rest for name, *rest in stamps_of(described)}
+    except FileNotFoundError as error:
+        return [str(error.filename)]
+    return [name for name, *rest in stamps if now.get(name) != rest]
 
 
 def sample_of_bytes(described: Described, source: ByteSource) -> str:

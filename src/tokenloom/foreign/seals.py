@@ -194,14 +194,43 @@ def _table(path: Place, source: ByteSource, size: int) -> SealFile:
 def _mismatch(described: Described, told: dict[str, Any], sample: str) -> str:
     """What a seal says otherwise than the files; empty if nothing."""
     now = _about(described, sample)
-    for name, value in now.items():
-        if name == "sample" and told[name] != value:
-            return "a sample of their bytes is another one"
-        if told[name] != value:
-            return f"{name} was {told[name]!r:.200} and is {value!r:.200}"
-    if told["columns"] != sorted(described.columns):  # one of another name would not be read
-        return f"columns were {told['columns']!r:.200} and are {sorted(described.columns)!r:.200}"
+    if told["kind"] != now["kind"]:
+        return f"their format was {told['kind']!s:.40} and is {now['kind']}"
+    if told["settings"] != now["settings"]:
+        name, was, value = _first_difference(told["settings"], now["settings"])
+        return f"{name} was {_or_nothing(was)} and is {_or_nothing(value)}"
+    if told["files"] != now["files"]:
+        return _other_file(*_first_difference(dict(told["files"]), dict(now["files"])))
+    if told["sample"] != now["sample"]:
+        return "a sample of their bytes is another one"
+    before, columns = list(map(str, told["columns"])), sorted(described.columns)
+    if before != columns:  # one of another name would not be read
+        return f"their columns were {_listed(before)} and are {_listed(columns)}"
     return ""
+
+
+def _first_difference(was: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any]:
+    """A name whose values differ, and both; None for one that is not there."""
+    name = next((one for one in {**now, **was} if was.get(one) != now.get(one)), "")
+    return f"{name!s:.100}", was.get(name), now.get(name)
+
+
+def _or_nothing(value: Any) -> str:
+    return "not said" if value is None else f"{value!s:.100}"
+
+
+def _other_file(name: str, was: Any, now: Any) -> str:
+    if was is None and now is None:
+        return "they come in another order"
+    if was is None:
+        return f"{name} was not among them"
+    if now is None:
+        return f"{name} is not among them any more"
+    return f"{name} had {int(was):,} bytes and has {int(now):,}"
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names) or 'none':.200}"
 
 
 def _about(described: Described, sample: str) -> dict[str, Any]:

@@ -251,6 +251,8 @@ def add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
     group.add_argument("--eos", type=whole, metavar="ID", help="the id that ends documents")
     group.add_argument("--bos", type=whole, metavar="ID", help="the id that starts documents")
     group.add_argument("--vocab-size", type=whole, help="every id is below this")
+    words = "Levanter: ids whose file is missing are zeros"
+    group.add_argument("--missing", choices=["zeros"], help=words)
     if sealed:
         group.add_argument("--seal", metavar="FILE", help="their seal, if it is not beside them")
 

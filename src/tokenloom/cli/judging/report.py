@@ -36,7 +36,7 @@ LONG = 2.0  # seconds after which the command says what it is doing
 
 OF_RUN = ("batch_size", "ranks", "latency", "bandwidth", "step_seconds", "cache")
 BESIDE = ("state", "audit", "eval")
-OF_STORE = ("format", "dtype", "eos", "bos", "vocab_size", "seal")
+OF_STORE = ("format", "dtype", "eos", "bos", "vocab_size", "seal", "missing")
 
 
 def report(arguments: argparse.Namespace) -> int:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import StoreError
+from tokenloom.errors import ConfigError, StoreError
 from tokenloom.foreign.described import Delimiter, damaged
-from tokenloom.foreign.pieces import Piece
+from tokenloom.foreign.pieces import Piece, RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
 __all__ = ["documents_by", "listed_lengths"]
@@ -35,14 +35,30 @@ BLOCK = 1 << 20  # bytes of a list that are taken apart together
 def documents_by(
     place: ForeignPlace, pieces: Sequence[Piece]
 ) -> tuple[Callable[[], Int64] | Delimiter, tuple[str, ...]]:
-    """How documents are told apart, and what to tell about it."""
+    """How documents are told apart, and what to tell about it.
+
+    Raises:
+        ConfigError: the token that was named cannot be in these files.
+    """
     said = place.said
-    if said.eos is not None:
-        return Delimiter(id=said.eos, at="end"), ()
-    if said.bos is not None:
-        return Delimiter(id=said.bos, at="start"), ()
+    for name, one, at in (("eos", said.eos, "end"), ("bos", said.bos, "start")):
+        if one is not None:
+            _check_possible(place, pieces, name, one)
+            return Delimiter(id=one, at=at), ()
     sizes = np.array([piece.elements for piece in pieces], np.int64)
     return lambda: sizes, (WHOLE_FILES,)
+
+
+def _check_possible(place: ForeignPlace, pieces: Sequence[Piece], name: str, token: int) -> None:
+    """Refuse a token that no id of the files can be: all of them would be one document."""
+    stored = {np.dtype(piece.dtype) for piece in pieces if isinstance(piece, RawPiece)}
+    widest = max(stored, key=lambda dtype: np.iinfo(dtype).max, default=np.dtype(np.int64))
+    largest = int(np.iinfo(widest).max)
+    if token > largest:
+        raise ConfigError(
+            f"{name}: found {token} for {place.path}, whose ids are stored as {widest.name}, "
+            f"allowed: 0 to {largest}. Name the token of the tokenizer that wrote these files."
+        )
 
 
 def listed_lengths(place: ForeignPlace, name: str, tokens: int) -> Int64:

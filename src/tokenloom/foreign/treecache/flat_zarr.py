@@ -1,8 +1,9 @@
 """Flat Zarr v3 arrays that others wrote: files of compressed inner chunks with an index.
 
 One idea: an element is in inner chunk ``i // inner``, and the index of its file says where that
-chunk is. A chunk that is not there has only the fill value. The declared shape is never used, since
-writers declare room that they do not fill::
+chunk is. A chunk that is not there has only the fill value; a whole file of such chunks is not
+written, so nothing tells it from one that was lost (`FlatZarr.absent`). The declared shape is never
+used, since writers declare room that they do not fill::
 
     c/0   | chunk | chunk | ... | outer / inner x (u64 offset, u64 bytes) | u32 crc32c |
 
@@ -90,6 +91,16 @@ class FlatZarr:
         """The files that hold the first elements, zarr.json included."""
         there = [self._file(number) for number in self._stored_files(elements)]
         return [f"{self.folder}/zarr.json", *there]
+
+    def absent(self, elements: int) -> tuple[list[str], int]:
+        """The files of the first elements that are not there, and how many elements are theirs.
+
+        Ask after `missing`: a claim of many elements is a claim of many files.
+        """
+        there, outer = set(self._stored_files(elements)), self._of.outer
+        numbers = [one for one in range(-(-elements // outer)) if one not in there]
+        sizes = [min(outer, elements - one * outer) for one in numbers]
+        return [self._file(one) for one in numbers], sum(sizes)
 
     def missing(self, elements: int) -> tuple[int, int]:
         """How many chunks of the first elements are not stored, and how many are."""

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.bind import BindError, bind
-from tokenloom.errors import ConfigError, StoreError
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, plural
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.pieces import CodedPiece
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import LEDGER, ForeignPlace
 from tokenloom.foreign.treecache.flat_zarr import FlatZarr, open_flat_zarr
 from tokenloom.store import format as fmt
 
@@ -38,8 +38,6 @@ __all__ = ["describe_levanter"]
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]
-
-LEDGER = "shard_ledger.json"
 
 MAX_LEDGER = 1 << 28  # bytes
 
@@ -103,13 +101,15 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
     shards = _shards(place, ledger)
     ids = [_opened(place, folder, IDS, rows) for folder, rows in shards]
     _check_counts(place, ledger, shards, ids)
+    if place.said.missing is None:
+        _refuse_absent(place, ids)
     columns: dict[str, ForeignColumn] = {}
-    read = ids
+    read, doubts = ids, _absent_note(IDS, ids)
     for leaf, make in ((MASKS, _masks), (WEIGHTS, _weights)):
         if all(place.size(f"{folder}{leaf}/data/zarr.json") is not None for folder, _ in shards):
             found = [_opened(place, folder, leaf, rows) for folder, rows in shards]
             columns |= make(place, found)
-            read = read + found
+            read, doubts = read + found, doubts + _absent_note(leaf, found)
     ledgers = [LEDGER, *(f"{folder}{LEDGER}" for folder, _ in shards if folder)]
     return Described(
         kind="levanter",
@@ -119,6 +119,7 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
         lengths=lambda: _lengths(place, ids, read),
         columns=columns,
         notes=tuple(_notes(place, ledger, shards[0][0])),
+        doubts=tuple(doubts),
     )
 
 
@@ -244,6 +245,34 @@ def _check_stored(where: str, what: str, array: FlatZarr, elements: int) -> None
     missing, stored = array.missing(elements)
     if missing > SPARE + stored:
         raise damaged(where, f"{missing:,} chunks of its {what} are missing, {stored:,} are there")
+
+
+def _absent(leaves: Sequence[_Leaf]) -> tuple[list[str], int]:
+    """Files of values that are missing inside of what was committed, and how many values of them.
+
+    TensorStore writes no file whose elements are all 0, so this can be meant; a copy that was not
+    finished looks the same.
+    """
+    found = [leaf.values.absent(leaf.elements) for leaf in leaves]
+    return [name for names, _ in found for name in names], sum(count for _, count in found)
+
+
+def _refuse_absent(place: ForeignPlace, ids: Sequence[_Leaf]) -> None:
+    """Refuse ids that are missing: nobody has a file of ids that are all 0 without knowing it."""
+    names, count = _absent(ids)
+    if names:
+        more = f" and {plural(len(names) - 1, 'other file')}" if len(names) > 1 else ""
+        raise StoreCorrupt(
+            f"{place.where(names[0])}{more}: {count:,} ids should be there, and there is no file. "
+            "Restore it from a copy; if these ids are all 0, which TensorStore does not store, say "
+            'so (`missing="zeros"`).'
+        )
+
+
+def _absent_note(leaf: str, leaves: Sequence[_Leaf]) -> list[str]:
+    names, count = _absent(leaves)
+    files = plural(len(names), "file")
+    return [f"{files} of {leaf} missing: {count:,} values are read as 0"] if names else []
 
 
 def _piece(leaf: _Leaf) -> CodedPiece:
