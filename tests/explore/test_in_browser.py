@@ -80,6 +80,21 @@ def test_every_page_opens_without_a_complaint_and_nothing_is_wider_than_the_scre
         seen.clean(url)
 
 
+def test_tokens_stand_side_by_side_on_every_screen(chromium, url):
+    with browsing.visit(chromium, url) as seen:
+        for page in ("row?index=5", "document?source=wiki&document=3", "compare?a=1&b=2&row=3"):
+            seen.page.goto(url + page)
+            for width in (360, 900, 1280):
+                seen.page.set_viewport_size({"width": width, "height": 900})
+                for box in seen.page.locator(".cells").all():
+                    tops = box.locator(".cell").evaluate_all(
+                        "(all) => all.map((one) => Math.round(one.getBoundingClientRect().top))"
+                    )
+                    assert len(tops) > 10, page
+                    assert len(set(tops)) < len(tops) / 4, (page, width)
+        seen.clean(url)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_that_keeps_anybody_out(chromium, url, scheme):
     with browsing.visit(chromium, url, scheme=scheme, bypass_csp=True) as seen:
