@@ -373,6 +373,54 @@ def test_documents_from_right_to_left_start_at_the_right_edge(chromium, scripts)
         seen.clean(scripts)
 
 
+def drawn_letters(page):
+    """Cells of a page as an eye reads them: lines from the top, letters of each from the left."""
+    cells = page.locator(".cells .cell").evaluate_all(
+        """(all) => all.map((one) => {
+            const box = one.getBoundingClientRect();
+            return [Math.round(box.top), box.left, one.textContent];
+        })"""
+    )
+    tops = sorted({top for top, *_ in cells})
+    return ["".join(text for at, _, text in sorted(cells) if at == top) for top in tops]
+
+
+ALEPH_TO_TAV = "אבגדהוזחטיכלמנסעפצקרשת"  # two bytes each
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Windows of odd length over letters of two bytes, and texts of both directions."""
+    one, two = ALEPH_TO_TAV[:4], ALEPH_TO_TAV[4:9]
+    texts = [ALEPH_TO_TAV, f"{one[0]} loom {one} x 12.", f"{one} loom {two} 12."]
+    rows = [{"text": text} for text in texts]
+    folder = tmp_path_factory.mktemp("mixed")
+    store = tl.build(rows, folder / "s", tokenizer="bytes", progress=False)
+    with pytest.warns(UserWarning, match="drift"):
+        run = store.windows(21)
+    with served(Session([run], ["r"], 4)) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        # ends with the first byte of a letter; begins with the second one of it
+        ("row?index=0", f"<0xD7>{ALEPH_TO_TAV[9::-1]}"),
+        ("row?index=1", f"{ALEPH_TO_TAV[20:10:-1]}<0x9B>"),
+        # most letters are Latin, though the first is not
+        ("document?document=1", f"{ALEPH_TO_TAV[0]} loom {ALEPH_TO_TAV[3::-1]} x 12."),
+        ("document?document=2", f".12 {ALEPH_TO_TAV[8:3:-1]} loom {ALEPH_TO_TAV[3::-1]}"),
+    ],
+    ids=["half at the end", "half at the start", "mostly rightwards", "mostly leftwards"],
+)
+def test_no_text_is_read_backwards(chromium, mixed, target, wanted):
+    with browsing.visit(chromium, mixed + target) as seen:
+        (line,) = drawn_letters(seen.page)
+        assert line.replace("‿", "") == wanted
+        seen.clean(mixed)
+
+
 def test_letters_of_several_tokens_are_joined_and_told_as_such(chromium, scripts):
     with browsing.visit(chromium, scripts + "document?source=日本&document=0") as seen:
         page = seen.page

@@ -24,7 +24,7 @@ from tokenloom.evaluate.token_axes import places
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import share
 from tokenloom.page.sheet import document, theme_button
-from tokenloom.page.token_cells import directed, whole_letters
+from tokenloom.page.token_cells import directed, set_apart, whole_letters
 
 __all__ = ["TokenPage", "surprise_legend", "token_page"]
 
@@ -92,14 +92,14 @@ class TokenPage:
         count = len(self.tokens) if most is None else min(most, len(self.tokens))
         letters = whole_letters(self.strings)
         cells = (self._cell(place, letters[place]) for place in range(count))
-        return tag("div", directed(cells), class_="cells surprise")
+        return tag("div", directed(cells, letters[:count]), class_="cells surprise")
 
     def _cell(self, place: int, letters: str) -> Markup:
         log_prob = float(self.log_probs[place])
         chance = "no prediction" if math.isnan(log_prob) else f"p = {math.exp(log_prob):.3g}"
         first = ", greedy" if self.greedy[place] else ""
         title = f"token {place}, id {self.tokens[place]}, {chance}{first}"
-        return tag("i", letters, title=title, class_=_level(log_prob))
+        return tag("i", letters, title=title, class_=_level(log_prob) + set_apart(letters))
 
 
 def token_page(

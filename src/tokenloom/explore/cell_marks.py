@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.token_cells import REST, cell_classes, directed, whole_letters
+from tokenloom.page.token_cells import REST, cell_classes, directed, set_apart, whole_letters
 
 __all__ = [
     "COLOURINGS",
@@ -95,8 +95,15 @@ def cells_html(
     """
     marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
     return joined(
-        directed(_stretch(shown, one, tint, ages, marks, chosen)) for one in shown.stretches
+        directed(_stretch(shown, one, tint, ages, marks, chosen), _letters(shown, one))
+        for one in shown.stretches
     )
+
+
+def _letters(shown: ShownRow, one: Filled) -> Sequence[str]:
+    """What the cells of a stretch show; filler has no letters."""
+    first = one.column - shown.first
+    return shown.letters[first : first + one.length] if one.document >= 0 else ()
 
 
 def _stretch(
@@ -136,7 +143,7 @@ def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = Fals
     if chosen:
         classes += " chosen"
     told = json.dumps(facts, ensure_ascii=True)
-    return tag("span", text, class_=f"cell {classes}", data_f=told)
+    return tag("span", text, class_=f"cell {classes}{set_apart(text)}", data_f=told)
 
 
 def panel(names: Sequence[str], facts: Sequence[str] | None, hint: str) -> Markup:

@@ -32,6 +32,7 @@ from tokenloom.page.token_cells import (
     cell_classes,
     directed,
     dotted_item,
+    set_apart,
     whole_letters,
 )
 from tokenloom.report.assembled import run_report
@@ -224,8 +225,7 @@ def _cells(
     edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]
     documents, offsets = _places(batch, number)
     for first, last in itertools.pairwise(edges):
-        places = range(first, last)
-        yield directed(
+        cells = (
             _cell(
                 letters[cell],
                 int(segments[cell]),
@@ -233,15 +233,17 @@ def _cells(
                 cell == first,
                 _title(batch, number, cell, (int(documents[cell]), int(offsets[cell]))),
             )
-            for cell in places
+            for cell in range(first, last)
         )
+        yield directed(cells, letters[first:last] if segments[first] else ())
 
 
 def _cell(text: str, segment: int, target: bool, first: bool, title: str) -> Markup:
     tint = (segment - 1) % SERIES + 1 if segment else 0
     classes = cell_classes(tint, target=target, first=first and segment > 0)
     words = f"{title}, {'target' if target else 'no target'}"
-    return tag("span", text if segment else FILLER, class_=f"cell {classes}", title=words)
+    shown = text if segment else FILLER
+    return tag("span", shown, class_=f"cell {classes}{set_apart(shown)}", title=words)
 
 
 def _title(batch: Batch, number: int, cell: int, place: tuple[int, int]) -> str:
