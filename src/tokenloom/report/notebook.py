@@ -26,7 +26,7 @@ from tokenloom.page.charts import SERIES
 from tokenloom.page.figure import figure_html
 from tokenloom.page.inline import View, inline
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.strips import Strip, StripSegment, strip_legend, strips_html
+from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.page.token_cells import (
     LETTER_BYTES,
     cell_classes,
@@ -186,7 +186,7 @@ def _view_rows(batch: Batch, rows: int, head: str) -> View:
     content = joined(
         [
             tag("p", tag("b", head)),
-            strip_legend(cut=False),
+            strip_legend(cut=False, many=crowded(strips)),
             strips_html(strips),
             tag("ul", dotted_item(), class_="legend"),
             *(_row(batch, number, strings[number], targets[number]) for number in range(count)),
