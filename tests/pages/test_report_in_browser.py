@@ -1,5 +1,7 @@
 """The report as a reader has it: opened from a disk, in a real browser."""
 
+import re
+
 import browsing
 import pytest
 from pagetoys import EVIL, everything_run, hostile_run
@@ -122,13 +124,39 @@ def test_the_policy_holds_in_the_saved_file(chromium, page):
         assert any("Content Security Policy" in one for one in seen.complaints)
 
 
+PAPER = 718  # pixels of A4 between its margins
+
+WIDER = f"""() => [...document.querySelectorAll("main *")].filter((one) => {{
+    const box = one.getBoundingClientRect();
+    return box.width && box.right > {PAPER} + 1;
+}}).map((one) => one.outerHTML.slice(0, 80))"""
+
+
 def test_it_prints_and_every_figure_is_on_paper(chromium, page, tmp_path):
-    with browsing.visit(chromium, page) as seen:
+    with browsing.visit(chromium, page, width=PAPER) as seen:
+        seen.page.locator("#mixture details.numbers summary").click()
         seen.page.pdf(path=tmp_path / "report.pdf", format="A4")
-        assert (tmp_path / "report.pdf").stat().st_size > 20_000
+        printed = (tmp_path / "report.pdf").read_bytes()
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 20
         seen.page.emulate_media(media="print")
-        assert not seen.page.locator("button.theme").is_visible()
-        assert seen.page.locator("section.figure").last.is_visible()
+        for gone in ("button.theme", "nav.contents", "button.copy"):
+            assert not any(one.is_visible() for one in seen.page.locator(gone).all()), gone
+        figures = seen.page.locator("section.figure:not(#tree)").all()
+        assert len(figures) > 8
+        for one in figures:
+            assert one.locator("h2").is_visible()
+            assert one.locator(".message").is_visible()
+            assert one.bounding_box()["height"] > 60
+        # what is folded has no word; what was opened is there to its last line
+        words = seen.page.locator("summary").evaluate_all(
+            "(all) => all.filter((one) => one.checkVisibility()).map((one) => one.textContent)"
+        )
+        assert words == ["Numbers of Which source is trained when"]
+        cut = seen.page.locator("#mixture .scroll").evaluate_all(
+            "(all) => all.filter((one) => one.scrollHeight > one.clientHeight + 1).length"
+        )
+        assert cut == 0
+        assert seen.page.evaluate(WIDER) == []
 
 
 @pytest.mark.parametrize("texts", [["", ""], ["a"], ["ab"] * 3], ids=["empty", "one", "few"])

@@ -204,5 +204,7 @@ def _written(name: str, value: object) -> str:
 def code_block(code: str, about: str) -> Markup:
     """Code with a button that copies it."""
     button = tag("button", "Copy", type="button", class_="copy", aria_label=f"Copy the {about}")
-    shown = tag("pre", tag("code", code), tabindex=0, role="region", aria_label=about)
+    shown = tag(
+        "pre", tag("code", *_options_whole(code)), tabindex=0, role="region", aria_label=about
+    )
     return tag("div", shown, button, class_="code")
