@@ -88,6 +88,7 @@ def pages(tmp_path_factory):
             examples=90,
             certificate=audit_run(whole, 0, 64, progress=False),
             evaluations=answers,
+            command="tokenloom report a/long/path/to/run.yaml --batch-size 8 --state s.json " * 3,
         ),
         "leftwards": report_on(tl.mix(runs).seed(2), batch_size=4),
         "store": report_on(store),
@@ -298,6 +299,23 @@ def test_control_a_head_that_is_cut_is_found(chromium, pages):
         seen.page.add_style_tag(content="th { white-space: nowrap; max-width: 9ch; }")
         seen.page.evaluate(OPEN)
         assert "most times of a row" in seen.page.evaluate(CUT_HEADS)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_long_command_is_seen_whole_and_its_options_are_not_broken(chromium, pages, width):
+    with browsing.visit(chromium, pages["whole"], width=width) as seen:
+        seen.page.evaluate(OPEN)
+        cut = seen.page.locator(".code pre").evaluate_all(
+            "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+        )
+        assert cut == 0
+        foot = seen.page.locator(".code").last
+        assert foot.locator("code").text_content().startswith("tokenloom report a/long")
+        assert foot.locator("pre").bounding_box()["height"] > 50  # several lines
+        lines = foot.locator(".whole").evaluate_all(
+            "(all) => all.map((one) => one.getClientRects().length)"
+        )
+        assert lines == [1] * 6
 
 
 def test_a_mix_of_many_sources_has_a_short_page(chromium, tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.token_cells import REST, cell_classes, directed, set_apart, whole_letters
+from tokenloom.page.token_cells import REST, cell_classes, directed, extra_classes, whole_letters
 
 __all__ = [
     "COLOURINGS",
@@ -121,10 +121,11 @@ def _stretch(
         facts = facts_of(shown, one.column, one, age)
         yield cell_html(f"filler × {one.length:,}", "t0 first", facts, chosen == one.column)
         return
+    extra = extra_classes(shown.letters[low : low + one.length])
     for cell in range(one.column, one.column + one.length):
         at = cell - shown.first
         is_first, is_target = cell == one.column, bool(shown.weights[at])
-        classes = cell_classes(tint(one, at), target=is_target, first=is_first)
+        classes = cell_classes(tint(one, at), target=is_target, first=is_first) + extra[at - low]
         if at in marks:
             classes += f" {marks[at]}"
         facts = facts_of(shown, cell, one, age)
@@ -143,7 +144,7 @@ def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = Fals
     if chosen:
         classes += " chosen"
     told = json.dumps(facts, ensure_ascii=True)
-    return tag("span", text, class_=f"cell {classes}{set_apart(text)}", data_f=told)
+    return tag("span", text, class_=f"cell {classes}", data_f=told)
 
 
 def panel(names: Sequence[str], facts: Sequence[str] | None, hint: str) -> Markup:

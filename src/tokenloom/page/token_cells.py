@@ -24,7 +24,7 @@ __all__ = [
     "directed",
     "direction",
     "dotted_item",
-    "set_apart",
+    "extra_classes",
     "spelled",
     "whole_letters",
 ]
@@ -34,6 +34,8 @@ DOTTED = "dotted: no target, in no loss"
 LETTER_BYTES = 4  # of UTF-8, at most
 
 REST = "‿"  # a cell whose bytes are shown in a cell before it
+
+LEFTWARD = ("R", "AL")  # what Unicode calls letters that are written from right to left
 
 # what a text has for bytes and marks that are no letters, and a special token
 _NO_LETTERS = re.compile(r"(?:<0x[0-9A-F]{2}>)+|‹U\+[0-9A-F]{4,6}›|^<[^<>\s]+>$")
@@ -76,16 +78,26 @@ def direction(texts: Iterable[str]) -> str:
         for one in texts
         for letter in _NO_LETTERS.sub("", visible(one))
     )
-    return "rtl" if kinds["R"] + kinds["AL"] > kinds["L"] else "ltr"
+    return "rtl" if sum(kinds[one] for one in LEFTWARD) > kinds["L"] else "ltr"
 
 
-def set_apart(text: str) -> str:
-    """The class of a cell whose text is not one of letters; else nothing.
+def extra_classes(letters: Sequence[str]) -> list[str]:
+    """What the class of each cell of a text ends with, given what the cells show.
 
-    >>> set_apart("<0xAD>"), set_apart("a"), set_apart("<s>"), set_apart("\u202e")
-    (' apart', '', ' apart', ' apart')
+    A cell without letters of the text is set apart; the rest of a letter that is written from right
+    to left stands at its left.
+
+    >>> extra_classes(["<0xAD>", "a", "<s>", "\u05d0", "‿", "é", "‿"])
+    [' apart', '', ' apart', '', ' leftward', '', '']
     """
-    return " apart" if _NO_LETTERS.search(visible(text)) else ""
+    found, is_leftward = [], False
+    for one in letters:
+        if one == REST:
+            found.append(" leftward" if is_leftward else "")
+            continue
+        found.append(" apart" if _NO_LETTERS.search(visible(one)) else "")
+        is_leftward = unicodedata.bidirectional(one[-1:] or " ") in LEFTWARD
+    return found
 
 
 def whole_letters(texts: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ from tokenloom.page.token_cells import (
     cell_classes,
     directed,
     dotted_item,
-    set_apart,
+    extra_classes,
     whole_letters,
 )
 from tokenloom.report.assembled import run_report
@@ -225,25 +225,27 @@ def _cells(
     edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]
     documents, offsets = _places(batch, number)
     for first, last in itertools.pairwise(edges):
+        some = letters[first:last] if segments[first] else [FILLER] * (last - first)
+        extra = extra_classes(some)
         cells = (
             _cell(
-                letters[cell],
+                some[cell - first],
                 int(segments[cell]),
                 bool(targets[cell]),
                 cell == first,
+                extra[cell - first],
                 _title(batch, number, cell, (int(documents[cell]), int(offsets[cell]))),
             )
             for cell in range(first, last)
         )
-        yield directed(cells, letters[first:last] if segments[first] else ())
+        yield directed(cells, some)
 
 
-def _cell(text: str, segment: int, target: bool, first: bool, title: str) -> Markup:
+def _cell(text: str, segment: int, target: bool, first: bool, extra: str, title: str) -> Markup:
     tint = (segment - 1) % SERIES + 1 if segment else 0
-    classes = cell_classes(tint, target=target, first=first and segment > 0)
+    classes = cell_classes(tint, target=target, first=first and segment > 0) + extra
     words = f"{title}, {'target' if target else 'no target'}"
-    shown = text if segment else FILLER
-    return tag("span", shown, class_=f"cell {classes}{set_apart(shown)}", title=words)
+    return tag("span", text, class_=f"cell {classes}", title=words)
 
 
 def _title(batch: Batch, number: int, cell: int, place: tuple[int, int]) -> str:

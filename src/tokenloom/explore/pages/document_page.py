@@ -26,7 +26,7 @@ from tokenloom.explore.shell import (
 )
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
-from tokenloom.page.token_cells import LETTER_BYTES, directed, spelled, whole_letters
+from tokenloom.page.token_cells import LETTER_BYTES, directed, extra_classes, spelled, whole_letters
 from tokenloom.trace.answers import Place
 from tokenloom.trace.backward import Search, places_of
 
@@ -124,14 +124,14 @@ def _cells(
     around = explored.strings(source, ids)
     texts, letters, told = around[here], whole_letters(around)[here], spelled(around)[here]
     found = marked_cells(texts, wanted)
-    lines = zip(letters, told, ids[here].tolist(), strict=True)
+    lines = zip(letters, extra_classes(letters), told, ids[here].tolist(), strict=True)
     cells = (
         cell_html(
             letter or "·",
-            "found" if at in found else "plain",
+            ("found" if at in found else "plain") + extra,
             (f"{first + at:,}", text, str(token)),
         )
-        for at, (letter, text, token) in enumerate(lines)
+        for at, (letter, extra, text, token) in enumerate(lines)
     )
     return len(found), directed(cells, letters)
 
