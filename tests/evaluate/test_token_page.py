@@ -67,7 +67,7 @@ def test_a_text_from_right_to_left_shows_its_letters_from_the_right(tmp_path):
     store = tl.build([{"text": "שלום"}], tmp_path / "rtl", tokenizer="bytes")
     page = token_page(Markov(size=256), store, 0, seq_len=16)
     assert [text for _, text in Elements(page.html()).tokens][::2] == list("שלום")
-    assert '<div class="cells surprise"><span dir="auto">' in page.html()
+    assert '<div class="cells surprise"><span dir="rtl">' in page.html()
 
 
 def test_ids_stand_for_themselves_where_no_tokenizer_is_known(tmp_path):

@@ -54,6 +54,29 @@ def test_a_step_lists_the_rows_that_at_gives(asked, run):
             assert f'row {one.row}</span><span class="soft"> {about}</span>' in page
 
 
+@pytest.mark.parametrize(
+    ("page", "values", "keys"),
+    [
+        ("step", {"step": 3}, "npjk/"),
+        ("row", {"index": 5}, "npjk←→/"),
+        ("document", {"source": "wiki", "document": 3}, "←→"),
+        ("compare", {"a": 1, "b": 2}, "np/"),
+        ("compare", {"a": 1, "b": 2, "row": 3}, "np←→/"),
+        ("find", {}, "/"),
+        ("edit", {}, "/"),
+        ("overview", {}, ""),
+    ],
+)
+def test_the_foot_of_a_page_tells_the_keys_that_do_something_there(asked, page, values, keys):
+    shown = asked.html(page, **values)
+    assert "".join(re.findall(r"<kbd>(.)</kbd>", shown)) == keys
+    links = {"next": "n", "prev": "p", "down": "j", "up": "k"}
+    led = {links[one] for one in re.findall(r'<link rel="(next|prev|down|up)"', shown)}
+    assert led <= set(keys)
+    assert ("n" in keys, "j" in keys) == (bool(led & set("np")), bool(led & set("jk")))
+    assert ("/" in keys, "→" in keys) == ('id="go"' in shown, "data-f=" in shown)
+
+
 def test_a_row_of_a_step_starts_with_its_words_and_the_number_of_its_document(asked, run):
     for step in (0, 25):
         page = asked.html("step", step=step)

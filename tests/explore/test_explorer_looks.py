@@ -1,5 +1,6 @@
 """The explorer looks as it looked: pictures of its pages, compared as their goldens say."""
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -22,38 +23,84 @@ PAGES = {
 }
 
 
+SCREENS = pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(1280, "light"), (360, "dark"), pytest.param(2560, "light", marks=pytest.mark.slow)],
+    ids=str,
+)
+
+
+@contextlib.contextmanager
+def served(*runs):
+    server = Server(Session(runs, batch_size=8))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    """An explorer whose every word is the same on every machine."""
+def runs(tmp_path_factory):
+    """Two runs whose every word is the same on every machine."""
     before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("looks"))
     try:
-        tl.save(everything_run(Path(".")), "run.yaml")
-        server = Server(Session([tl.load("run.yaml")], batch_size=8))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server.url
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        run = everything_run(Path("."))
+        tl.save(run, "run.yaml")
+        tl.save(run.edit(at=640, weights={"wiki": 1}), "edited.yaml")
+        yield tl.load("run.yaml"), tl.load("edited.yaml")
     finally:
         os.chdir(before)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")], ids=str)
-def test_a_page_of_the_explorer_looks_as_it_looked(chromium, url, width, scheme, request):
-    renew = request.config.getoption("--renew-goldens")
+@pytest.fixture(scope="module")
+def url(runs):
+    """An explorer of one run."""
+    with served(runs[0]) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url_of_two(runs):
+    """An explorer of both."""
+    with served(*runs) as found:
+        yield found
+
+
+def look(chromium, url, pages, screen, request):
+    """Compare pages of an explorer with their goldens."""
+    renew, (width, scheme) = request.config.getoption("--renew-goldens"), screen
     with browsing.visit(chromium, url, width=width, scheme=scheme, bypass_csp=True) as seen:
-        for name, page in PAGES.items():
+        for name, page in pages.items():
             seen.page.goto(url + page)
-            if name == "find":
-                seen.page.locator("#more").wait_for(state="detached")
+            for waited in ("#more", "#making"):  # a search, a report
+                seen.page.locator(waited).wait_for(state="detached", timeout=60_000)
             # heads of tables that stay in sight lie between two pixels, now left and now right
             seen.page.add_style_tag(content="th { position: static !important; }")
             browsing.looks_like(seen.page, f"explore-{name}-{width}-{scheme}", renew=renew)
         seen.clean(url)
+
+
+@SCREENS
+def test_a_page_of_the_explorer_looks_as_it_looked(chromium, url, width, scheme, request):
+    look(chromium, url, PAGES, (width, scheme), request)
+
+
+@SCREENS
+def test_the_difference_of_two_runs_looks_as_it_looked(
+    chromium, url_of_two, width, scheme, request
+):
+    look(chromium, url_of_two, {"diff": "diff"}, (width, scheme), request)
+
+
+@pytest.mark.slow  # the report is made for it
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark"), (2560, "light")])
+def test_the_overview_looks_as_it_looked(chromium, url_of_two, width, scheme, request):
+    look(chromium, url_of_two, {"overview": "overview"}, (width, scheme), request)
 
 
 def test_control_another_page_does_not_look_the_same(chromium, url, request):

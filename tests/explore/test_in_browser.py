@@ -80,6 +80,21 @@ def test_every_page_opens_without_a_complaint_and_nothing_is_wider_than_the_scre
         seen.clean(url)
 
 
+def test_tokens_stand_side_by_side_on_every_screen(chromium, url):
+    with browsing.visit(chromium, url) as seen:
+        for page in ("row?index=5", "document?source=wiki&document=3", "compare?a=1&b=2&row=3"):
+            seen.page.goto(url + page)
+            for width in (360, 900, 1280):
+                seen.page.set_viewport_size({"width": width, "height": 900})
+                for box in seen.page.locator(".cells").all():
+                    tops = box.locator(".cell").evaluate_all(
+                        "(all) => all.map((one) => Math.round(one.getBoundingClientRect().top))"
+                    )
+                    assert len(tops) > 10, page
+                    assert len(set(tops)) < len(tops) / 4, (page, width)
+        seen.clean(url)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_that_keeps_anybody_out(chromium, url, scheme):
     with browsing.visit(chromium, url, scheme=scheme, bypass_csp=True) as seen:
@@ -356,6 +371,75 @@ def test_documents_from_right_to_left_start_at_the_right_edge(chromium, scripts)
             source = page.locator(".lead bdi, h1 bdi").first.text_content()
             assert (right < 4 < left) if source == "עברית" else (left < 4 < right), target
         seen.clean(scripts)
+
+
+def drawn_letters(page):
+    """Cells of a page as an eye reads them: lines from the top, letters of each from the left."""
+    cells = page.locator(".cells .cell").evaluate_all(
+        """(all) => all.map((one) => {
+            const box = one.getBoundingClientRect();
+            return [Math.round(box.top), box.left, one.textContent];
+        })"""
+    )
+    tops = sorted({top for top, *_ in cells})
+    return ["".join(text for at, _, text in sorted(cells) if at == top) for top in tops]
+
+
+ALEPH_TO_TAV = "אבגדהוזחטיכלמנסעפצקרשת"  # two bytes each
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Windows of odd length over letters of two bytes, and texts of both directions."""
+    one, two = ALEPH_TO_TAV[:4], ALEPH_TO_TAV[4:9]
+    texts = [ALEPH_TO_TAV, f"{one[0]} loom {one} x 12.", f"{one} loom {two} 12."]
+    rows = [{"text": text} for text in texts]
+    folder = tmp_path_factory.mktemp("mixed")
+    store = tl.build(rows, folder / "s", tokenizer="bytes", progress=False)
+    with pytest.warns(UserWarning, match="drift"):
+        run = store.windows(21)
+    with served(Session([run], ["r"], 4)) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        # ends with the first byte of a letter; begins with the second one of it
+        ("row?index=0", f"<0xD7>{ALEPH_TO_TAV[9::-1]}"),
+        ("row?index=1", f"{ALEPH_TO_TAV[20:10:-1]}<0x9B>"),
+        # most letters are Latin, though the first is not
+        ("document?document=1", f"{ALEPH_TO_TAV[0]} loom {ALEPH_TO_TAV[3::-1]} x 12."),
+        ("document?document=2", f".12 {ALEPH_TO_TAV[8:3:-1]} loom {ALEPH_TO_TAV[3::-1]}"),
+    ],
+    ids=["half at the end", "half at the start", "mostly rightwards", "mostly leftwards"],
+)
+def test_no_text_is_read_backwards(chromium, mixed, target, wanted):
+    with browsing.visit(chromium, mixed + target) as seen:
+        (line,) = drawn_letters(seen.page)
+        # the second byte of a letter stands where the letter ends
+        assert line == re.sub("([א-ת])", "‿\\1", wanted)
+        seen.clean(mixed)
+
+
+def test_a_long_name_of_a_source_is_not_cut(chromium, tmp_path):
+    store = tl.build([{"text": "abcd" * 9}], tmp_path / "s", tokenizer="bytes", progress=False)
+    names = ["source number 0868 of the crawl", "short"]
+    session = Session([tl.mix({name: store.windows(8).shuffle() for name in names})], ["r"], 4)
+    with served(session) as url, browsing.visit(chromium, url + "step") as seen:
+        about = seen.page.locator(".row-name .soft")
+        assert {one.strip() for one in about.all_text_contents()} == {
+            f"{name}, epoch 0" for name in names
+        }
+        for width in (360, 1280, 2560):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            cut = about.evaluate_all(
+                """(all) => all.filter((one) => getComputedStyle(one).display !== "inline"
+                    && (one.scrollWidth > one.clientWidth + 1
+                        || one.scrollHeight > one.clientHeight + 1)).length"""
+            )
+            assert cut == 0, width
+        seen.clean(url)
 
 
 def test_letters_of_several_tokens_are_joined_and_told_as_such(chromium, scripts):

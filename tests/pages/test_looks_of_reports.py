@@ -40,6 +40,12 @@ OVER = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
     return found;
 })"""
 
+OPEN = "document.querySelectorAll('details').forEach((one) => one.open = true)"
+
+# heads of tables that are wider than their column, so that the next one lies over them
+CUT_HEADS = """() => [...document.querySelectorAll("th")].filter((one) =>
+    one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+
 HEBREW, ARABIC = "\u05e2\u05d1\u05e8\u05d9\u05ea", "\u0639\u0631\u0628\u064a"
 
 
@@ -55,9 +61,9 @@ def uniform(tokens, segment_ids, position_ids):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """URLs of reports of every kind."""
+    """URLs of reports of every kind; the whole one has a state, an audit and evaluations."""
     folder = tmp_path_factory.mktemp("looks")
-    whole = everything_run(folder)
+    whole = everything_run(folder).edit(at=410, remove=["wiki"])
     store = tl.build(texts_of(12, 5), folder / "s", tokenizer="bytes", progress=False)
     ask = {"prefix": 4, "suffix": 2, "stride": 8, "progress": False}
     series = Periodic(
@@ -75,7 +81,15 @@ def pages(tmp_path_factory):
     }
     runs = {HEBREW: store.pack(64).shuffle(), ARABIC: store.windows(64).shuffle()}
     reports = {
-        "run": report_on(whole.edit(at=410, remove=["wiki"]), batch_size=8, ranks=2, examples=90),
+        "run": report_on(whole, batch_size=8, ranks=2, examples=90),
+        "whole": report_on(
+            whole,
+            batch_size=8,
+            examples=90,
+            certificate=audit_run(whole, 0, 64, progress=False),
+            evaluations=answers,
+            command="tokenloom report a/long/path/to/run.yaml --batch-size 8 --state s.json " * 3,
+        ),
         "leftwards": report_on(tl.mix(runs).seed(2), batch_size=4),
         "store": report_on(store),
         "audit": report_on(audit_run(store.windows(64))),
@@ -85,7 +99,7 @@ def pages(tmp_path_factory):
     return {name: saved(folder, name, one) for name, one in reports.items()}
 
 
-KINDS = ["run", "leftwards", "store", "audit", "evaluation", "empty"]
+KINDS = ["run", "whole", "leftwards", "store", "audit", "evaluation", "empty"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,14 +122,30 @@ def test_control_words_outside_and_over_each_other_are_found(chromium, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "scheme"),
-    [("store", "dark"), ("audit", "light"), ("evaluation", "dark"), ("leftwards", "light")],
+    ("kind", "scheme", "width"),
+    [
+        ("store", "dark", 1280),
+        ("audit", "light", 360),
+        ("evaluation", "dark", 1280),
+        ("leftwards", "light", 1280),
+        ("whole", "light", 1280),
+        ("whole", "dark", 360),
+    ],
 )
-def test_axe_finds_nothing_in_reports_of_other_things(chromium, pages, kind, scheme):
-    with browsing.visit(chromium, pages[kind], scheme=scheme, bypass_csp=True) as seen:
-        seen.page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+def test_axe_finds_nothing_that_keeps_anybody_out(chromium, pages, kind, scheme, width):
+    how = {"scheme": scheme, "width": width, "bypass_csp": True}
+    with browsing.visit(chromium, pages[kind], **how) as seen:
+        seen.page.evaluate(OPEN)
         found = Axe().run(seen.page).response["violations"]
         assert [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found] == []
+
+
+def test_control_axe_finds_a_picture_without_words(chromium, tmp_path):
+    path = tmp_path / "bad.html"
+    path.write_text(document("bad", tag("main", tag("img", src="data:,"), tag("h1", "x"))))
+    with browsing.visit(chromium, path.as_uri(), bypass_csp=True) as seen:
+        found = Axe().run(seen.page).response["violations"]
+        assert "image-alt" in [one["id"] for one in found]
 
 
 def test_what_is_read_first_stands_first(chromium, pages):
@@ -236,7 +266,7 @@ def test_names_from_right_to_left_turn_nothing_around_them(chromium, pages, tmp_
 
 def test_a_table_that_is_wider_than_its_place_is_seen_to_scroll(chromium, pages):
     with browsing.visit(chromium, pages["run"], width=360) as seen:
-        seen.page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        seen.page.evaluate(OPEN)
         found = seen.page.locator("#rows .scroll").first.evaluate(
             """(one) => [one.scrollWidth > one.clientWidth + 50,
                 getComputedStyle(one).backgroundAttachment]"""
@@ -252,6 +282,40 @@ def test_a_table_that_is_wider_than_its_place_is_seen_to_scroll(chromium, pages)
             }).map((one) => one.textContent)"""
         )
         assert broken == []  # a single word is on one line
+
+
+@pytest.mark.parametrize("kind", ["whole", "store", "leftwards"])
+def test_no_head_of_a_table_is_cut(chromium, pages, kind):
+    with browsing.visit(chromium, pages[kind]) as seen:
+        seen.page.evaluate(OPEN)
+        assert seen.page.locator("th").count() > 10
+        for width in (360, 1280):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.page.evaluate(CUT_HEADS) == [], width
+
+
+def test_control_a_head_that_is_cut_is_found(chromium, pages):
+    with browsing.visit(chromium, pages["whole"], bypass_csp=True) as seen:
+        seen.page.add_style_tag(content="th { white-space: nowrap; max-width: 9ch; }")
+        seen.page.evaluate(OPEN)
+        assert "most times of a row" in seen.page.evaluate(CUT_HEADS)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_long_command_is_seen_whole_and_its_options_are_not_broken(chromium, pages, width):
+    with browsing.visit(chromium, pages["whole"], width=width) as seen:
+        seen.page.evaluate(OPEN)
+        cut = seen.page.locator(".code pre").evaluate_all(
+            "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+        )
+        assert cut == 0
+        foot = seen.page.locator(".code").last
+        assert foot.locator("code").text_content().startswith("tokenloom report a/long")
+        assert foot.locator("pre").bounding_box()["height"] > 50  # several lines
+        lines = foot.locator(".whole").evaluate_all(
+            "(all) => all.map((one) => one.getClientRects().length)"
+        )
+        assert lines == [1] * 6
 
 
 def test_a_mix_of_many_sources_has_a_short_page(chromium, tmp_path):

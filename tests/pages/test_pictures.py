@@ -7,7 +7,7 @@ from pathlib import Path
 
 import browsing
 import pytest
-from pagetoys import copied_store, every_answer, everything_run, part_certificate
+from pagetoys import copied_store, every_answer, everything_run, part_certificate, spliced_run
 
 from tokenloom.page.markup import tag
 from tokenloom.page.sheet import document
@@ -15,6 +15,8 @@ from tokenloom.report import report_on
 
 ROOT = Path(__file__).parents[2]
 RENEW = "--renew-goldens"
+OPEN = """document.querySelectorAll("#splices .numbers, #shuffle .numbers, #lost .numbers").forEach(
+    (one) => { one.open = true; })"""
 
 
 def test_pictures_in_the_readme_are_what_their_script_makes(tmp_path):
@@ -43,6 +45,7 @@ def reports(tmp_path_factory, monkeypatch_module):
         "report-store": report_on(store, name="letters"),
         "report-audit": report_on(part_certificate(run), name="audit"),
         "report-evaluation": report_on(every_answer(store), name="knowing"),
+        "report-open": report_on(spliced_run(Path(".")), batch_size=8, name="spliced"),
     }
     for name, one in made.items():
         (folder / f"{name}.html").write_text(one.html, encoding="utf-8")
@@ -65,6 +68,21 @@ def test_a_report_looks_as_it_looked(chromium, reports, name, width, scheme, req
     renew = request.config.getoption(RENEW)
     with browsing.visit(chromium, reports[name], width=width, scheme=scheme) as seen:
         browsing.looks_like(seen.page, f"{name}-{width}-{scheme}", renew=renew)
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(1280, "dark"), pytest.param(360, "light", marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_maps_and_open_tables_look_as_they_looked(chromium, reports, width, scheme, request):
+    renew = request.config.getoption(RENEW)
+    seen_in = {"width": width, "scheme": scheme, "bypass_csp": True}
+    with browsing.visit(chromium, reports["report-open"], **seen_in) as seen:
+        assert seen.page.locator("#splices image.map").count() > 0
+        seen.page.evaluate(OPEN)
+        seen.page.add_style_tag(content="th { position: static !important; }")
+        browsing.looks_like(seen.page, f"report-open-{width}-{scheme}", renew=renew)
 
 
 def test_control_the_report_on_something_else_does_not_look_the_same(chromium, reports, request):

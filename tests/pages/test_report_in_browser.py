@@ -1,13 +1,13 @@
 """The report as a reader has it: opened from a disk, in a real browser."""
 
+import re
+
 import browsing
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from pagetoys import EVIL, everything_run, hostile_run
 
 import tokenloom as tl
-from tokenloom.page.markup import tag, visible
-from tokenloom.page.sheet import document
+from tokenloom.page.markup import visible
 from tokenloom.report import report_on
 
 
@@ -77,24 +77,6 @@ def test_code_without_a_clipboard_is_selected(chromium, page):
         assert seen.page.evaluate("String(getSelection())").strip() == code.strip()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_that_keeps_anybody_out(chromium, page, scheme):
-    with browsing.visit(chromium, page, scheme=scheme, bypass_csp=True) as seen:
-        for one in seen.page.locator("details").all():
-            one.evaluate("(self) => { self.open = true; }")
-        found = Axe().run(seen.page).response["violations"]
-        told = [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found]
-        assert told == []
-
-
-def test_control_axe_finds_a_picture_without_words(chromium, tmp_path):
-    path = tmp_path / "bad.html"
-    path.write_text(document("bad", tag("main", tag("img", src="data:,"), tag("h1", "x"))))
-    with browsing.visit(chromium, path.as_uri(), bypass_csp=True) as seen:
-        found = Axe().run(seen.page).response["violations"]
-        assert "image-alt" in [one["id"] for one in found]
-
-
 def test_nothing_moves_while_it_loads(chromium, page):
     with browsing.visit(chromium, page) as seen:
         moved = seen.page.evaluate(
@@ -142,13 +124,39 @@ def test_the_policy_holds_in_the_saved_file(chromium, page):
         assert any("Content Security Policy" in one for one in seen.complaints)
 
 
+PAPER = 718  # pixels of A4 between its margins
+
+WIDER = f"""() => [...document.querySelectorAll("main *")].filter((one) => {{
+    const box = one.getBoundingClientRect();
+    return box.width && box.right > {PAPER} + 1;
+}}).map((one) => one.outerHTML.slice(0, 80))"""
+
+
 def test_it_prints_and_every_figure_is_on_paper(chromium, page, tmp_path):
-    with browsing.visit(chromium, page) as seen:
+    with browsing.visit(chromium, page, width=PAPER) as seen:
+        seen.page.locator("#mixture details.numbers summary").click()
         seen.page.pdf(path=tmp_path / "report.pdf", format="A4")
-        assert (tmp_path / "report.pdf").stat().st_size > 20_000
+        printed = (tmp_path / "report.pdf").read_bytes()
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 20
         seen.page.emulate_media(media="print")
-        assert not seen.page.locator("button.theme").is_visible()
-        assert seen.page.locator("section.figure").last.is_visible()
+        for gone in ("button.theme", "nav.contents", "button.copy"):
+            assert not any(one.is_visible() for one in seen.page.locator(gone).all()), gone
+        figures = seen.page.locator("section.figure:not(#tree)").all()
+        assert len(figures) > 8
+        for one in figures:
+            assert one.locator("h2").is_visible()
+            assert one.locator(".message").is_visible()
+            assert one.bounding_box()["height"] > 60
+        # what is folded has no word; what was opened is there to its last line
+        words = seen.page.locator("summary").evaluate_all(
+            "(all) => all.filter((one) => one.checkVisibility()).map((one) => one.textContent)"
+        )
+        assert words == ["Numbers of Which source is trained when"]
+        cut = seen.page.locator("#mixture .scroll").evaluate_all(
+            "(all) => all.filter((one) => one.scrollHeight > one.clientHeight + 1).length"
+        )
+        assert cut == 0
+        assert seen.page.evaluate(WIDER) == []
 
 
 @pytest.mark.parametrize("texts", [["", ""], ["a"], ["ab"] * 3], ids=["empty", "one", "few"])

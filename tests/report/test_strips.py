@@ -5,11 +5,13 @@ import re
 import numpy as np
 import pytest
 
+import tokenloom as tl
 from tokenloom.page.charts import Mark
 from tokenloom.page.histogram import columns
 from tokenloom.page.sheet import asset
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_legend, strips_html
 from tokenloom.page.triangles import Block, attention_map
+from tokenloom.report import report_on
 
 
 def rects(drawn, class_):
@@ -69,6 +71,15 @@ def test_many_segments_are_drawn_together(count):
     assert ("segments in cells" in drawn) == (count > MOST_SEGMENTS)
 
 
+@pytest.mark.parametrize("count", [MOST_SEGMENTS, 300])
+def test_the_grey_of_documents_that_are_drawn_together_is_in_the_legend(tmp_path, count):
+    rows = [{"text": "ab"}] * count
+    store = tl.build(rows, tmp_path / "s", tokenizer="bytes", progress=False)
+    run = store.pack(2 * count)
+    for page in (report_on(run, batch_size=1).html, run.view(step=0, batch_size=1)._repr_html_()):
+        assert ("grey: several documents" in page) == (count > MOST_SEGMENTS)
+
+
 def test_words_are_escaped_and_read_aloud():
     bad = StripSegment(first=0, cells=5, words="<b>\u202e", series=3)
     drawn = strips_html([Strip(name="<i>", cells=5, segments=(bad,), about="&")])
@@ -96,8 +107,9 @@ def test_columns_are_as_high_as_their_values():
 
 def test_a_mark_stands_between_its_bins():
     drawn = columns(["1", "2"], {"a": [1, 1]}, 340, "x", below="t", marks=[Mark(1, "here")])
-    assert 'd="M188 30V256" class="mark"' in drawn
-    assert "here" in drawn
+    assert 'd="M188 33V257" class="mark"' in drawn
+    (words,) = re.findall(r'y="([\d.]+)">here<', drawn)
+    assert 33 - float(words) >= 6  # letters such as g end above the line
 
 
 @pytest.mark.parametrize("count", [1, 2, 100, 3000])

@@ -40,6 +40,13 @@ def everything_run(folder):
     return run.edit(at=400, weights={"book": 3})
 
 
+def spliced_run(folder):
+    """Splices that start at many places of a row, so that there is a map of them."""
+    texts = texts_of(12, 6, mean=4)
+    store = tl.build(texts, folder / "spliced", tokenizer="bytes", id_key="id", progress=False)
+    return store.splice(64, content_length=32, edge="clip", fill="pack").shuffle().seed(3)
+
+
 def hostile_run(folder):
     """Names, ids, texts and metadata that would be code, if anything took them for it."""
     rows = [

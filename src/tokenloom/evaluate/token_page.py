@@ -24,7 +24,7 @@ from tokenloom.evaluate.token_axes import places
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import share
 from tokenloom.page.sheet import document, theme_button
-from tokenloom.page.token_cells import directed, whole_letters
+from tokenloom.page.token_cells import directed, extra_classes, whole_letters
 
 __all__ = ["TokenPage", "surprise_legend", "token_page"]
 
@@ -90,16 +90,19 @@ class TokenPage:
     def cells(self, most: int | None = None) -> Markup:
         """The text, each token in the colour of its surprise; the first `most` tokens."""
         count = len(self.tokens) if most is None else min(most, len(self.tokens))
-        letters = whole_letters(self.strings)
-        cells = (self._cell(place, letters[place]) for place in range(count))
-        return tag("div", directed(cells), class_="cells surprise")
+        shown = whole_letters(self.strings)[:count]
+        cells = (
+            self._cell(place, *one)
+            for place, one in enumerate(zip(shown, extra_classes(shown), strict=True))
+        )
+        return tag("div", directed(cells, shown), class_="cells surprise")
 
-    def _cell(self, place: int, letters: str) -> Markup:
+    def _cell(self, place: int, letters: str, extra: str) -> Markup:
         log_prob = float(self.log_probs[place])
         chance = "no prediction" if math.isnan(log_prob) else f"p = {math.exp(log_prob):.3g}"
         first = ", greedy" if self.greedy[place] else ""
         title = f"token {place}, id {self.tokens[place]}, {chance}{first}"
-        return tag("i", letters, title=title, class_=_level(log_prob))
+        return tag("i", letters, title=title, class_=_level(log_prob) + extra)
 
 
 def token_page(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.token_cells import REST, cell_classes, directed, whole_letters
+from tokenloom.page.token_cells import REST, cell_classes, directed, extra_classes, whole_letters
 
 __all__ = [
     "COLOURINGS",
@@ -95,8 +95,15 @@ def cells_html(
     """
     marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
     return joined(
-        directed(_stretch(shown, one, tint, ages, marks, chosen)) for one in shown.stretches
+        directed(_stretch(shown, one, tint, ages, marks, chosen), _letters(shown, one))
+        for one in shown.stretches
     )
+
+
+def _letters(shown: ShownRow, one: Filled) -> Sequence[str]:
+    """What the cells of a stretch show; filler has no letters."""
+    first = one.column - shown.first
+    return shown.letters[first : first + one.length] if one.document >= 0 else ()
 
 
 def _stretch(
@@ -114,10 +121,11 @@ def _stretch(
         facts = facts_of(shown, one.column, one, age)
         yield cell_html(f"filler × {one.length:,}", "t0 first", facts, chosen == one.column)
         return
+    extra = extra_classes(shown.letters[low : low + one.length])
     for cell in range(one.column, one.column + one.length):
         at = cell - shown.first
         is_first, is_target = cell == one.column, bool(shown.weights[at])
-        classes = cell_classes(tint(one, at), target=is_target, first=is_first)
+        classes = cell_classes(tint(one, at), target=is_target, first=is_first) + extra[at - low]
         if at in marks:
             classes += f" {marks[at]}"
         facts = facts_of(shown, cell, one, age)

@@ -48,6 +48,8 @@ KEYS = (
     ("/", "go to"),
 )
 
+CELL, BOX = ' data-f="', ' id="go"'  # of a token that keys walk to, and of the box to go from
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExplorerPage:
@@ -130,7 +132,7 @@ def _whole(session: Session, page: ExplorerPage) -> str:
             page.body,
             id="main",
         ),
-        _foot(),
+        _foot(page),
         class_="page explorer",
     )
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
@@ -153,9 +155,16 @@ def _top(session: Session, page: ExplorerPage) -> Markup:
     return tag("header", brand, nav, theme_button(), class_="top")
 
 
-def _foot() -> Markup:
-    keys = (tag("li", *(tag("kbd", one) for one in key.split()), f" {what}") for key, what in KEYS)
-    return tag("footer", tag("ul", *keys, class_="keys"), class_="soft")
+def _foot(page: ExplorerPage) -> Markup | None:
+    """The keys that do something on this page."""
+    turns = {rel for rel, _ in page.turns}
+    has = (turns & {"next", "prev"}, turns & {"down", "up"}, CELL in page.body, BOX in page.body)
+    keys = [
+        tag("li", *(tag("kbd", one) for one in key.split()), f" {what}")
+        for (key, what), there in zip(KEYS, has, strict=True)
+        if there
+    ]
+    return tag("footer", tag("ul", *keys, class_="keys"), class_="soft") if keys else None
 
 
 def field(name: str, label: object, value: object = "", **more: object) -> Markup:

@@ -128,7 +128,8 @@ def strip_rows(
 def _name(one: StripRow) -> Markup:
     row = tag("span", f"row {one.row:,}", class_="row-number")
     about = tag("span", " ", tag("bdi", one.source), f", epoch {one.epoch:,}", class_="soft")
-    return tag("span", row, about, class_="row-name")
+    said = f"{one.source}, epoch {one.epoch:,}"  # a very long name is cut
+    return tag("span", row, about, class_="row-name", title=said)
 
 
 def _words(one: StripRow) -> Markup:

@@ -111,9 +111,22 @@ def _options_whole(words: str) -> list[str | Markup]:
 def _numbers_on_demand(figure: Figure) -> Markup | None:
     if not figure.numbers:
         return None
-    tables = joined(numbers_html(one) for one in figure.numbers)
+    tables = joined(
+        numbers_html(one, about=_named(figure, number)) for number, one in enumerate(figure.numbers)
+    )
     summary = tag("summary", "Numbers", tag("span", f" of {figure.title}", class_="unseen"))
     return tag("details", summary, tables, class_="numbers")
+
+
+def _named(figure: Figure, number: int) -> str:
+    """What a table is called where no other one of the page may have that name.
+
+    >>> by = Numbers(head=("n",), rows=(), caption="by source")
+    >>> _named(Figure(name="x", title="What is lost", message="", numbers=(by,)), 0)
+    'What is lost, table 1: by source'
+    """
+    caption = figure.numbers[number].caption
+    return f"{figure.title}, table {number + 1}" + (f": {caption}" if caption else "")
 
 
 def _code_on_demand(figure: Figure) -> Markup | None:
@@ -123,8 +136,14 @@ def _code_on_demand(figure: Figure) -> Markup | None:
     return tag("details", summary, code_block(figure.code, f"code of {figure.title}"))
 
 
-def numbers_html(numbers: Numbers, *, wraps: bool = False) -> Markup:
-    """A table; a wide one scrolls by itself, also by keyboard, unless its values may be broken."""
+def numbers_html(numbers: Numbers, *, about: str = "numbers", wraps: bool = False) -> Markup:
+    """A table; a wide one scrolls by itself, also by keyboard, unless its values may be broken.
+
+    Args:
+        numbers: what is in it.
+        about: what it is called for a screen reader, as no other table of the page.
+        wraps: its values may be broken, so it does not scroll.
+    """
     is_number = [_is_numbers(column) for column in zip(*numbers.rows, strict=True)]
     is_number = is_number or [False] * len(numbers.head)
     classes = ["number" if one else None for one in is_number]
@@ -153,7 +172,6 @@ def numbers_html(numbers: Numbers, *, wraps: bool = False) -> Markup:
         tag("thead", head),
         tag("tbody", *rows),
     )
-    about = caption or "numbers"
     if wraps:
         return joined([tag("div", table, class_="facts"), last])
     scrolled = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=about)
@@ -186,5 +204,7 @@ def _written(name: str, value: object) -> str:
 def code_block(code: str, about: str) -> Markup:
     """Code with a button that copies it."""
     button = tag("button", "Copy", type="button", class_="copy", aria_label=f"Copy the {about}")
-    shown = tag("pre", tag("code", code), tabindex=0, role="region", aria_label=about)
+    shown = tag(
+        "pre", tag("code", *_options_whole(code)), tabindex=0, role="region", aria_label=about
+    )
     return tag("div", shown, button, class_="code")

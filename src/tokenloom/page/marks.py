@@ -16,6 +16,8 @@ __all__ = ["Mark", "PlacedMarks", "placed"]
 
 RADIUS = 8.5  # pixels of a number's circle
 
+GAP, BELOW = 4, 8  # pixels of the line above the chart; from its end up to where its words stand
+
 LANE, LINE = 20, 19  # pixels from one row of numbers, or of words, to the next
 
 
@@ -49,8 +51,8 @@ class PlacedMarks(NamedTuple):
             at, room = across(one.at), wide(one.words)
             x = min(max(at - room / 2, 0), max(0, across.last + 8 - room))
             said = cut(one.words, across.last + 8)
-            parts.append(rule(f"M{at:g} {top - 6:g}V{bottom:g}", "mark"))
-            return [*parts, label(x, top - 11, said)]
+            parts.append(rule(f"M{at:g} {top - GAP:g}V{bottom:g}", "mark"))
+            return [*parts, label(x, top - GAP - BELOW, said)]
         for number, (one, lane) in enumerate(zip(self.marks, self.lanes, strict=True)):
             x, y = across(one.at), top - LANE * (lane + 0.5)
             parts.append(rule(f"M{x:g} {y + RADIUS:g}V{bottom:g}", "mark"))
@@ -73,7 +75,7 @@ def placed(marks: Sequence[Mark], across: Scale) -> PlacedMarks:
     """
     kept = tuple(sorted(marks, key=lambda one: one.at))
     if len(kept) < 2:
-        return PlacedMarks((TEXT + 11) * len(kept), 0, kept, (0,) * len(kept))
+        return PlacedMarks((TEXT + GAP + BELOW) * len(kept), 0, kept, (0,) * len(kept))
     ends: list[float] = []  # of each lane: where its last number ends
     lanes = []
     for one in kept:

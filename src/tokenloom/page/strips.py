@@ -20,7 +20,15 @@ from tokenloom.page.charts import SERIES, series
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
 
-__all__ = ["MOST_SEGMENTS", "Strip", "StripSegment", "strip_legend", "strip_svg", "strips_html"]
+__all__ = [
+    "MOST_SEGMENTS",
+    "Strip",
+    "StripSegment",
+    "crowded",
+    "strip_legend",
+    "strip_svg",
+    "strips_html",
+]
 
 MOST_SEGMENTS = 120  # of a strip; more are drawn together
 
@@ -122,12 +130,18 @@ def strip_axis(cells: int) -> Markup:
     return tag("svg", *names, width="100%", height=18, class_="strip", aria_hidden="true")
 
 
-def strip_legend(*, cut: bool = True, filler: bool = True) -> Markup:
-    """What colours and edges stand for."""
+def crowded(strips: Sequence[Strip]) -> bool:
+    """Whether documents of one of the rows are drawn together."""
+    return any(len(_joined(one)) < len(one.segments) for one in strips)
+
+
+def strip_legend(*, cut: bool = True, filler: bool = True, many: bool = False) -> Markup:
+    """What colours and edges stand for; `many` is whether documents are drawn together."""
     items = [
         ("swatch full", "trained: each colour is a document"),
         ("swatch pale", "context only, no loss"),
     ]
+    items += [("swatch rest", "grey: several documents, too thin to be told apart")] * many
     items += [("swatch filler", "filler")] * filler
     items += [("swatch cut", "torn edge, tick below: the document is cut")] * cut
     return tag(

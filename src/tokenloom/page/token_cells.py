@@ -2,24 +2,43 @@
 
 One idea: a cell is about the token in it. It is a *target* if the prediction of this very token
 counts in the loss; a token that is none has a dotted line below it, everywhere. The bytes of a
-letter that is spread over several tokens are put together in the first of them, and a document that
-is written from right to left starts at the right edge.
+letter that is spread over several tokens are put together in the first of them.
+
+Cells of a document are one text: most of its letters decide whether it starts at the left or at the
+right, and a word of the other direction keeps the order of its letters, however it is cut into
+tokens. What stands for bytes, marks and special tokens has no letters of the text: it is set apart.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tokenloom.page.markup import Markup, tag
+from tokenloom.page.markup import Markup, tag, visible
 
-__all__ = ["DOTTED", "cell_classes", "directed", "dotted_item", "spelled", "whole_letters"]
+__all__ = [
+    "DOTTED",
+    "cell_classes",
+    "directed",
+    "direction",
+    "dotted_item",
+    "extra_classes",
+    "spelled",
+    "whole_letters",
+]
 
 DOTTED = "dotted: no target, in no loss"
 
 LETTER_BYTES = 4  # of UTF-8, at most
 
 REST = "‿"  # a cell whose bytes are shown in a cell before it
+
+LEFTWARD = ("R", "AL")  # what Unicode calls letters that are written from right to left
+
+# what a text has for bytes and marks that are no letters, and a special token
+_NO_LETTERS = re.compile(r"(?:<0x[0-9A-F]{2}>)+|‹U\+[0-9A-F]{4,6}›|^<[^<>\s]+>$")
 
 _BYTES = re.compile(r"(?:<0x[0-9A-F]{2}>)+")
 
@@ -43,9 +62,42 @@ def dotted_item() -> Markup:
     return tag("li", tag("span", "a", class_="cell untrained", aria_hidden="true"), DOTTED)
 
 
-def directed(cells: Iterable[Markup]) -> Markup:
-    """Cells of one document, in the direction of its first letter."""
-    return tag("span", *cells, dir="auto")
+def directed(cells: Iterable[Markup], texts: Iterable[str]) -> Markup:
+    """Cells of one document, in the direction of most letters of their texts."""
+    return tag("span", *cells, dir=direction(texts))
+
+
+def direction(texts: Iterable[str]) -> str:
+    """Whether most letters are written from right to left ("rtl") or not ("ltr").
+
+    >>> direction(["<0xAD>", "\u05d0", "\u05d1", "a"]), direction(["\u05d0", "loom"])
+    ('rtl', 'ltr')
+    """
+    kinds = Counter(
+        unicodedata.bidirectional(letter)
+        for one in texts
+        for letter in _NO_LETTERS.sub("", visible(one))
+    )
+    return "rtl" if sum(kinds[one] for one in LEFTWARD) > kinds["L"] else "ltr"
+
+
+def extra_classes(letters: Sequence[str]) -> list[str]:
+    """What the class of each cell of a text ends with, given what the cells show.
+
+    A cell without letters of the text is set apart; the rest of a letter that is written from right
+    to left stands at its left.
+
+    >>> extra_classes(["<0xAD>", "a", "<s>", "\u05d0", "‿", "é", "‿"])
+    [' apart', '', ' apart', '', ' leftward', '', '']
+    """
+    found, is_leftward = [], False
+    for one in letters:
+        if one == REST:
+            found.append(" leftward" if is_leftward else "")
+            continue
+        found.append(" apart" if _NO_LETTERS.search(visible(one)) else "")
+        is_leftward = unicodedata.bidirectional(one[-1:] or " ") in LEFTWARD
+    return found
 
 
 def whole_letters(texts: Sequence[str]) -> list[str]:

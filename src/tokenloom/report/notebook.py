@@ -26,12 +26,13 @@ from tokenloom.page.charts import SERIES
 from tokenloom.page.figure import figure_html
 from tokenloom.page.inline import View, inline
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.strips import Strip, StripSegment, strip_legend, strips_html
+from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.page.token_cells import (
     LETTER_BYTES,
     cell_classes,
     directed,
     dotted_item,
+    extra_classes,
     whole_letters,
 )
 from tokenloom.report.assembled import run_report
@@ -185,7 +186,7 @@ def _view_rows(batch: Batch, rows: int, head: str) -> View:
     content = joined(
         [
             tag("p", tag("b", head)),
-            strip_legend(cut=False),
+            strip_legend(cut=False, many=crowded(strips)),
             strips_html(strips),
             tag("ul", dotted_item(), class_="legend"),
             *(_row(batch, number, strings[number], targets[number]) for number in range(count)),
@@ -224,24 +225,27 @@ def _cells(
     edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]
     documents, offsets = _places(batch, number)
     for first, last in itertools.pairwise(edges):
-        places = range(first, last)
-        yield directed(
+        some = letters[first:last] if segments[first] else [FILLER] * (last - first)
+        extra = extra_classes(some)
+        cells = (
             _cell(
-                letters[cell],
+                some[cell - first],
                 int(segments[cell]),
                 bool(targets[cell]),
                 cell == first,
+                extra[cell - first],
                 _title(batch, number, cell, (int(documents[cell]), int(offsets[cell]))),
             )
-            for cell in places
+            for cell in range(first, last)
         )
+        yield directed(cells, some)
 
 
-def _cell(text: str, segment: int, target: bool, first: bool, title: str) -> Markup:
+def _cell(text: str, segment: int, target: bool, first: bool, extra: str, title: str) -> Markup:
     tint = (segment - 1) % SERIES + 1 if segment else 0
-    classes = cell_classes(tint, target=target, first=first and segment > 0)
+    classes = cell_classes(tint, target=target, first=first and segment > 0) + extra
     words = f"{title}, {'target' if target else 'no target'}"
-    return tag("span", text if segment else FILLER, class_=f"cell {classes}", title=words)
+    return tag("span", text, class_=f"cell {classes}", title=words)
 
 
 def _title(batch: Batch, number: int, cell: int, place: tuple[int, int]) -> str:

@@ -26,7 +26,7 @@ from tokenloom.explore.shell import (
 )
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
-from tokenloom.page.token_cells import LETTER_BYTES, spelled, whole_letters
+from tokenloom.page.token_cells import LETTER_BYTES, directed, extra_classes, spelled, whole_letters
 from tokenloom.trace.answers import Place
 from tokenloom.trace.backward import Search, places_of
 
@@ -68,7 +68,7 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     search = mark_form("document", wanted, said, keep_all)
     shown = tag(
         "div",
-        tag("div", *cells, class_="cells", role="group", aria_label="tokens", dir="auto"),
+        tag("div", cells, class_="cells", role="group", aria_label="tokens"),
         panel(FACTS, None, HINT),
         class_="beside",
     )
@@ -113,7 +113,7 @@ def _cells(
     first: int,
     last: int,
     wanted: str,
-) -> tuple[int, list[Markup]]:
+) -> tuple[int, Markup]:
     """Tokens [first, last) of a document as cells, and how many of them are marked."""
     begin, end = bounds
     # letters may be spread over the edges of a page
@@ -124,15 +124,16 @@ def _cells(
     around = explored.strings(source, ids)
     texts, letters, told = around[here], whole_letters(around)[here], spelled(around)[here]
     found = marked_cells(texts, wanted)
-    lines = zip(letters, told, ids[here].tolist(), strict=True)
-    return len(found), [
+    lines = zip(letters, extra_classes(letters), told, ids[here].tolist(), strict=True)
+    cells = (
         cell_html(
             letter or "·",
-            "found" if at in found else "plain",
+            ("found" if at in found else "plain") + extra,
             (f"{first + at:,}", text, str(token)),
         )
-        for at, (letter, text, token) in enumerate(lines)
-    ]
+        for at, (letter, extra, text, token) in enumerate(lines)
+    )
+    return len(found), directed(cells, letters)
 
 
 def _places(

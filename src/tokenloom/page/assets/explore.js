@@ -44,7 +44,7 @@
       if (!cell) return;
       const line = all(".cell[data-f]", box);
       const at = line.indexOf(cell);
-      const way = getComputedStyle(cell).direction === "rtl" ? -1 : 1;
+      const way = getComputedStyle(cell.parentElement).direction === "rtl" ? -1 : 1;
       const steps = {
         ArrowRight: way, ArrowLeft: -way, Home: -at, End: line.length - 1 - at,
         ArrowDown: below(line, at, 1), ArrowUp: below(line, at, -1),

@@ -13,7 +13,7 @@ from tokenloom.page.charts import SERIES
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import joined, tag
 from tokenloom.page.numbers import plural, share
-from tokenloom.page.strips import Strip, StripSegment, strip_legend, strips_html
+from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.report.picked_rows import PickedRow, PickedSpan
 from tokenloom.report.subject import RunSubject
 
@@ -51,13 +51,15 @@ def _notes(rows: Sequence[PickedRow], examples: int) -> tuple[str, ...]:
 
 
 def _drawn(rows: Sequence[PickedRow], *, several: bool) -> Iterator[object]:
+    strips = [strip_of(row, source=several) for row in rows]
     yield strip_legend(
         cut=any(one.before or one.after for row in rows for one in row.spans),
         filler=any(row.filler for row in rows),
+        many=crowded(strips),
     )
-    for step, some in groupby(rows, key=lambda row: row.step):
+    for step, some in groupby(zip(rows, strips, strict=True), key=lambda pair: pair[0].step):
         yield tag("h3", f"Step {step:,}")
-        yield strips_html([strip_of(row, source=several) for row in some])
+        yield strips_html([strip for _, strip in some])
 
 
 def strip_of(row: PickedRow, *, source: bool = True) -> Strip:
