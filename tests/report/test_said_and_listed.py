@@ -1,5 +1,7 @@
 """Numbers in the words of a report are those of its tables and of the simulation, for any run."""
 
+import re
+
 import layoutruns
 import numpy as np
 import pytest
@@ -120,8 +122,9 @@ def unknown(text, values):
 
 
 def said_of(figure, subject):
-    """A message without what is no finding: documents' numbers, and the size of a state."""
-    return figure.message.split("fingerprint:")[0]
+    """A message without what is no finding: the size of a state, and a bound (rounded up)."""
+    said = re.sub(r"never further than [\d.,]+( million)?", "", plain(figure.message))
+    return said.split("fingerprint:")[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,6 +150,22 @@ def test_numbers_of_messages_and_answers_are_in_the_tables(runs, kind, speed):
         assert not unknown(told.sentence, [*numbers, *listed, *constants(subject)]), told.sentence
         if told.figure and subject.simulation is not None:
             assert figure is not None, told.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch_size", [5, 8])
+def test_errors_of_shares_are_never_larger_than_the_message_says(runs, kind, batch_size):
+    subject = subject_of(runs[kind], batch_size=batch_size)
+    figure = mixture_figure(subject)
+    tables = {one.caption: one for one in figure.numbers} if figure is not None else {}
+    errors = tables.get("error against the weights at the points looked at")
+    if errors is None:
+        assert figure is None or "never further" not in figure.message
+        return
+    (place,) = (n for n, name in enumerate(errors.head) if name.startswith("largest error"))
+    most = max(abs(row[place]) for row in errors.rows)
+    (said,) = re.findall(r"never further than ([\d.,]+) (?:row|token)s? ", plain(figure.message))
+    assert most * (1 - 1e-9) <= float(said.replace(",", "")) <= 1.01 * most  # floats add up
 
 
 @pytest.mark.parametrize("name", FIGURES)

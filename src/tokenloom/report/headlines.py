@@ -39,7 +39,7 @@ def headline_of(name: str, numbers: Mapping[str, float]) -> Headline | None:
 
 def _repeated(n: Mapping[str, float]) -> Headline:
     many = n.get("sources", 1) > 1
-    said = f"{n['epochs']:,.3g}"
+    said = amount(n["epochs"])
     unit = "epoch" if said == "1" else "epochs"
     return said, f"{unit} of the source that is repeated most" if many else unit
 
@@ -52,8 +52,8 @@ def _lost(n: Mapping[str, float]) -> Headline | None:
 
 def _shuffled(n: Mapping[str, float]) -> Headline:
     if n["fair_batch_blocks"] > 1:
-        fair = f"{n['fair_batch_blocks']:,.3g} in a fair shuffle"
-        said = f"{n['batch_blocks']:,.3g}"
+        fair = f"{amount(n['fair_batch_blocks'])} in a fair shuffle"
+        said = amount(n["batch_blocks"])
         unit = "block" if said == "1" else "blocks"
         return said, f"{unit} in {n['batch']:,.0f} rows; {fair}"
     return share(n["moved"]), f"of an epoch: the mean move of a row; {share(n['fair_moved'])} fair"

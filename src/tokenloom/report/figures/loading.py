@@ -194,7 +194,7 @@ def _feeds(found: Simulation, each: float) -> str:
     if not each:
         return "nothing is read"
     tokens = found.tokens / max(1, found.steps) / each
-    return f"{amount(float(f'{tokens:.3g}'))} tokens/s"
+    return f"{amount(tokens)} tokens/s"
 
 
 def _typical(subject: RunSubject, found: Simulation) -> Numbers:

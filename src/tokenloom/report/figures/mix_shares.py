@@ -19,7 +19,7 @@ from tokenloom.mixture.spec import Edit
 from tokenloom.page.charts import SERIES, Bar, Mark, areas, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, bound, exact, plural, share
 from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
 from tokenloom.report.figures.times_shown import repeats_table, times_figure
 from tokenloom.report.subject import RunSubject
@@ -74,7 +74,7 @@ def _words(edit: Edit) -> str:
     if edit.quarantine:
         parts.append(f"leaves out {plural(len(edit.quarantine), 'document')}")
     changed = {name: one for name, one in edit.weights.items() if name not in edit.add}
-    told = ", ".join(f"{name} {weight:g}" for name, weight in changed.items())
+    told = ", ".join(f"{name} {exact(weight)}" for name, weight in changed.items())
     parts += [f"weights {told}"] if changed else []
     return "; ".join(parts) or "nothing"
 
@@ -220,11 +220,11 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     )
     if repeated is not None:
         times = last[repeated].rows / run.sources[repeated].rows
-        told += f"; {run.names[repeated]} is repeated most, {times:,.3g} epochs"
+        told += f"; {run.names[repeated]} is repeated most, {amount(times, 'epoch')}"
     worst = deviation_of(run, subject.consumption)
     if worst is not None:
         unit = "row" if _cost(subject) == "rows" else "token"
-        off = amount(float(f"{abs(worst.amount):.3g}"), unit)
+        off = bound(abs(worst.amount), unit)
         told += f". At the points looked at, shares are never further than {off} from the weights"
     return f"{told}."
 

@@ -186,8 +186,8 @@ def _reading(found: Simulation) -> str:
     rows, size = found.examples / found.reads, found.bytes / found.examples
     each = binary_size(round(size)) if size >= 0.5 else "less than a byte"
     if rows > 1:
-        return f"one read for {amount(float(f'{rows:.3g}'), 'row')}, {each} a row"
-    reads = "one read" if rows == 1 else f"{1 / rows:.3g} reads"
+        return f"one read for {amount(rows, 'row')}, {each} a row"
+    reads = "one read" if rows == 1 else amount(1 / rows, "read")
     return f"{reads} and {each} for each row"
 
 

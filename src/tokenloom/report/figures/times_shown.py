@@ -52,7 +52,7 @@ def _times(one: SourceRepeats, shown: int) -> Iterator[tuple[str, float, str, st
 
 
 def _message(found: Simulation, one: SourceRepeats) -> str:
-    epochs = amount(float(f"{found.examples / one.rows:.3g}"), "epoch")
+    epochs = amount(found.examples / one.rows, "epoch")
     return (
         f"{plural(found.steps, 'step')} show {plural(found.examples, 'row')} of "
         f"{one.rows:,}, {epochs}: {amount(found.tokens, 'token')}."

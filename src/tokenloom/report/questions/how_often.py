@@ -38,7 +38,7 @@ def answer(subject: RunSubject) -> Answer:
     numbers |= {"shown": worst.shown, "sources": len(repeats)}
     times = _times(worst)
     which = f"{worst.name} is repeated most: {times}" if len(repeats) > 1 else times.capitalize()
-    told = f"{which}, {amount(float(f'{epochs:.3g}'), 'epoch')}"
+    told = f"{which}, {amount(epochs, 'epoch')}"
     if worst.gaps is not None:
         numbers["median_gap"] = worst.gaps[1]
         told += f"; {_gap(worst.gaps[1])}"
@@ -103,8 +103,8 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     figure = "mixture"
     for one in often[:TOLD]:
         yield Caution(
-            words=f"{one.name} is repeated {rows[one.name] / one.rows:,.3g} epochs; beyond about "
-            f"{MANY_EPOCHS} a repetition is worth much less than new data.",
+            words=f"{one.name} is repeated {amount(rows[one.name] / one.rows, 'epoch')}; beyond "
+            f"about {MANY_EPOCHS} a repetition is worth much less than new data.",
             remedy="Lower its weight or its epochs, set max_epochs, or add documents.",
             figure=figure,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tokenloom.page.numbers import plural, share
+from tokenloom.page.numbers import amount, plural, share
 from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
@@ -62,7 +62,7 @@ def measured(look: OrderLook) -> str:
     if look.blocks > 1:
         return (
             f"{plural(look.batch, 'neighbouring row')} from {_blocks(look.batch_blocks)}, "
-            f"{look.fair_batch_blocks:,.3g} in a fair shuffle"
+            f"{amount(look.fair_batch_blocks)} in a fair shuffle"
         )
     return (
         f"a row moves {share(round(look.moved, 3))} of the epoch on average, "
@@ -71,7 +71,7 @@ def measured(look: OrderLook) -> str:
 
 
 def _blocks(count: float) -> str:
-    return "1 storage block" if count == 1 else f"{count:,.3g} storage blocks"
+    return amount(count, "storage block")
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
