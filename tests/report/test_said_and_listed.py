@@ -195,20 +195,30 @@ def test_what_is_trained_is_what_the_simulation_shows(runs, kind, batch_size):
         }
         return
     found = run.simulate(subject.step_count, batch_size=batch_size)
-    assert told.numbers == {
+    counted = {
         "tokens": found.tokens,
         "examples": found.examples,
         "steps": found.steps,
         "sources": len(run.sources),
     }
+    assert {name: told.numbers[name] for name in counted} == counted
+    rows = (
+        f"{found.tokens:,} token{'s' * (found.tokens != 1)} in {found.examples:,} "
+        f"row{'s' * (found.examples != 1)} of {run.seq_len}"
+    )
+    steps = f"{found.steps:,} step{'s' * (found.steps != 1)}"
+    sources = f"from {len(run.sources)} source{'s' * (len(run.sources) > 1)}"
     if run.run.n is not None:
         assert found.steps == run.run.n // batch_size
-    assert plain(told.sentence) == (
-        f"{found.tokens:,} token{'s' * (found.tokens != 1)} in {found.examples:,} "
-        f"row{'s' * (found.examples != 1)} of {run.seq_len}, {found.steps:,} "
-        f"step{'s' * (found.steps != 1)}, from {len(run.sources)} "
-        f"source{'s' * (len(run.sources) > 1)}."
-    )
+        assert plain(told.sentence) == f"{rows}, {steps}, {sources}."
+        assert told.numbers == counted
+    elif len(run.sources) == 1:  # an epoch, to the row
+        assert found.examples == run.run.sources[0].rows
+        first = f"its first epoch has {rows}, {steps}"
+        assert plain(told.sentence) == f"The run is endless; {first}, {sources}."
+    else:
+        first = f"its first {steps} have {rows}"
+        assert plain(told.sentence) == f"The run is endless; {first}, {sources}."
     spans = run.spans(range(found.examples))
     inside = np.clip(run.seq_len - spans.at, 0, spans.length)
     if "quarantine" not in kind:

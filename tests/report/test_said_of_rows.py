@@ -5,6 +5,7 @@ out here from the rows of the table, or cell by cell from the batches of the run
 """
 
 import itertools
+import re
 
 import layoutruns
 import numpy as np
@@ -19,6 +20,7 @@ from tokenloom.report.figures.lengths import length_figure
 from tokenloom.report.figures.packing_table import WORTH, packing_figure
 from tokenloom.report.figures.row_strips import row_figure
 from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -155,3 +157,17 @@ def test_the_note_on_ways_to_pack_counts_sources_that_are_not_spliced(tmp_path):
     assert {one["source"] for one in records(made)} == {"a"}
     assert not [note for note in made.notes if "largest" in note]
     assert made.message.startswith("In a, windows fill ")
+
+
+@pytest.mark.parametrize(
+    "documents", [[[1] * 8] * 3000, [[1, 2, 3]] * 3000], ids=["one", "several"]
+)
+def test_the_note_on_rows_looked_at_names_the_rows_of_the_message(tmp_path, documents):
+    write_store(tmp_path / "s", [documents])
+    run = tl.open(tmp_path / "s").pack(SEQ_LEN).shuffle()
+    figure = boundary_figure(RunSubject(run, Asked(batch_size=4)))
+    (note,) = (one for one in figure.notes if "chosen by a key" in one)
+    (looked,) = re.findall(r"The ([\d,]+) rows are chosen by a key in an epoch", note)
+    assert f"{looked} rows" in plain(figure.message)
+    assert int(looked.replace(",", "")) < run.run.n
+    assert "share" not in note  # a message about rows of one document has none

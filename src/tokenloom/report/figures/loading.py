@@ -18,6 +18,7 @@ from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
+from tokenloom.report.reached import within
 from tokenloom.report.subject import RunSubject, capital
 
 __all__ = [
@@ -115,7 +116,7 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="loading",
         title="What feeding the run takes",
-        message=_message(found),
+        message=_message(found, within(subject)),
         drawing=joined(parts),
         numbers=(
             _ranks(found),
@@ -130,11 +131,11 @@ def _worst(found: Simulation) -> RankTotals:
     return max(found.ranks, key=lambda one: (one.how == "thrashes", one.needed_bytes, one.bytes))
 
 
-def _message(found: Simulation) -> str:
+def _message(found: Simulation, where: str) -> str:
     about = "about " if found.bands else ""
     worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
     told = (
-        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
+        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}{where}, "
         f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
     )
     needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"

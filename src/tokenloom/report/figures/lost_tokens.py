@@ -14,6 +14,7 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
 from tokenloom.report.questions.what_is_lost import REASONS
+from tokenloom.report.reached import has_steps, is_endless, reached, within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["lost_figure"]
@@ -27,17 +28,17 @@ SHOWN = 100  # sources of the table; the largest
 
 
 def lost_figure(subject: RunSubject) -> Figure | None:
-    """Where tokens go; None for a run without any."""
+    """Where tokens go; None for a run without any, or if nobody counted steps."""
     found = subject.leftovers
-    if not found.tokens:
+    if not found.tokens or not has_steps(subject):
         return None
     stored = found.tokens + found.unselected_tokens
-    parts = list(_parts(found))
+    parts = list(_parts(found, is_endless(subject)))
     rows = [Bar(name, tokens, share(tokens, stored), colour) for name, tokens, colour in parts]
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=_message(found, stored),
+        message=_message(found, stored, within(subject)),
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(
             _by_part(parts, stored),
@@ -46,16 +47,18 @@ def lost_figure(subject: RunSubject) -> Figure | None:
             _by_cell(found),
         ),
         code=subject.table_code("lost"),
-        notes=tuple(_notes(found)),
+        notes=tuple(_notes(found, subject)),
     )
 
 
-def _message(found: Leftovers, stored: int) -> str:
+def _message(found: Leftovers, stored: int, where: str) -> str:
     once, uncounted = int(found.total("once")), int(found.total("uncounted"))
     told = f"Of {amount(stored, 'token')}, {share(once, stored)} {_are(once)} shown at least once"
+    told += where
     if uncounted:
         told = f"Of {amount(stored, 'token')}, {share(uncounted, stored)} were not counted"
         told += f", {share(once, stored)} {_are(once)} known to be shown at least once"
+        told += where
     cells = f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
     return f"{told}, {share(found.lost, stored)} {_are(found.lost)} in no row{cells}."
 
@@ -64,12 +67,12 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _parts(found: Leftovers) -> Iterator[tuple[str, int, str]]:
+def _parts(found: Leftovers, endless: bool) -> Iterator[tuple[str, int, str]]:
     """(name, tokens, class) of where tokens go; all of them together are those of the stores."""
     yield "shown at least once", int(found.total("once")), "s1"
     never = int(found.total("unreached"))
     if never:
-        yield "in rows that are not reached", never, "s5"
+        yield f"in rows that {'come later' if endless else 'are not reached'}", never, "s5"
     for name, tokens in sorted(found.reasons.items(), key=lambda one: -one[1]):
         yield REASONS[name].split(",")[0], tokens, "s6"
     uncounted = int(found.total("uncounted"))
@@ -128,7 +131,11 @@ def _by_cell(found: Leftovers) -> Numbers:
     return Numbers.of(head, rows if found.cells else [], "cells of the rows shown")
 
 
-def _notes(found: Leftovers) -> Iterator[str]:
+def _notes(found: Leftovers, subject: RunSubject) -> Iterator[str]:
+    if is_endless(subject) and found.total("never_rows"):
+        yield (
+            f"The run is endless: rows that are not reached in the {reached(subject)} come later."
+        )
     if found.dropped:
         verb = "makes" if found.dropped == 1 else "make"
         yield (

@@ -22,6 +22,7 @@ from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, bound, exact, plural, share
 from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
 from tokenloom.report.figures.times_shown import repeats_table, times_figure
+from tokenloom.report.reached import reached_note, within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["changes_of", "mixture_figure", "shares_of", "shares_over_steps"]
@@ -212,7 +213,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     total = sum(one.tokens for one in last)
     first = last[order[0]]
     about = "about " if subject.consumption.missing is not None else ""
-    told = f"{first.name} gives {about}{share(first.tokens, total)} of all tokens"
+    told = f"{first.name} gives {about}{share(first.tokens, total)} of all tokens{within(subject)}"
     repeated = max(
         (one for one in order if run.sources[one].rows),
         key=lambda one: last[one].rows / run.sources[one].rows,
@@ -220,7 +221,8 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     )
     if repeated is not None:
         times = last[repeated].rows / run.sources[repeated].rows
-        told += f"; {run.names[repeated]} is repeated most, {amount(times, 'epoch')}"
+        most = "is repeated most" if times > 1 else "gets furthest"
+        told += f"; {run.names[repeated]} {most}, {amount(times, 'epoch')}"
     worst = deviation_of(run, subject.consumption)
     if worst is not None:
         unit = "row" if _cost(subject) == "rows" else "token"
@@ -296,7 +298,7 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
     if isinstance(run, MixedRun) and run.shuffle is not None:
         found.append("The mix is shuffled as a whole: no source runs out before the end.")
     if run.n is None:
-        found.append(f"The run is endless; shown are {amount(subject.trained, 'row')}.")
+        found.append(reached_note(subject))
     changes = changes_of(subject)
     if len(changes) > MARKS:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")
