@@ -17,6 +17,8 @@ Headline = tuple[str, str]
 
 OF_TOKENS = "of the tokens are in no row"
 
+OF_SELECTED = "of the selected tokens are in no row"
+
 
 def headline_of(name: str, numbers: Mapping[str, float]) -> Headline | None:
     """The number of an answer and what it counts; None if it has none.
@@ -60,7 +62,8 @@ def _repeated(n: Mapping[str, float]) -> Headline:
 def _lost(n: Mapping[str, float]) -> Headline | None:
     if n.get("uncounted") or not n["tokens"]:
         return (share(n["filler"]), "of the cells are filler") if n["tokens"] else None
-    return share(n["lost"], n["tokens"]), OF_TOKENS
+    said = OF_SELECTED if n.get("unselected_tokens") else OF_TOKENS
+    return share(n["lost"], n["tokens"]), said
 
 
 def _shuffled(n: Mapping[str, float]) -> Headline:

@@ -123,12 +123,12 @@ def _in_no_row(found: Leftovers, tokens: int) -> Iterator[str]:
         told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
         more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
         part, are = share(found.lost, tokens), "is" if found.lost == 1 else "are"
-        yield capital(f"{part} of {amount(tokens, 'token')} {are} in no row: {told}{more}")
+        yield capital(f"{part} of {found.selected} {are} in no row: {told}{more}")
     if not found.counted:
         left = share(found.total("uncounted"), tokens)
-        yield f"Of {amount(tokens, 'token')}, {left} were not counted: it takes long for splices"
+        yield f"Of {found.selected}, {left} were not counted: it takes long for splices"
     elif not found.lost:
-        yield f"Every one of {amount(tokens, 'token')} is in a row"
+        yield f"Every one of {found.selected} is in a row"
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
