@@ -147,6 +147,53 @@ def test_control_the_message_of_another_run_is_not_what_is_counted(subjects, nam
     assert unknown(make(one).message, counted(other, make(other)))
 
 
+def wins_of(subject, figure):
+    """What each other way of the first source wins, and the run's own: fill, tokens, documents."""
+    ways = records(figure)
+    first = [one for one in ways if one["source"] == ways[0]["source"]]
+    (own,) = (one for one in first if one["this run"])
+    count = len(stored_of(subject, own["source"]))
+    return {
+        one["way"]: (
+            one["share of cells filled"] - own["share of cells filled"],
+            own["share of tokens lost"] - one["share of tokens lost"],
+            (own["cut needlessly"] - one["cut needlessly"]) / count,
+        )
+        for one in first
+        if not one["this run"]
+    }
+
+
+def check_packing_said(subject):
+    figure = packing_figure(subject)
+    if figure is None:
+        return ""
+    message, wins = plain(figure.message), wins_of(subject, figure)
+    if message.endswith("no other way is better by 0.50 % in anything."):
+        assert all(max(one) <= WORTH for one in wins.values()), (message, wins)
+    elif "no way is better by 0.50 % without a price: " in message:
+        assert all(max(one) <= WORTH or min(one) < 0 for one in wins.values()), (message, wins)
+        named = message.partition("without a price: ")[2].split(" would ")[0]
+        assert max(wins[named]) > WORTH
+        assert ", for " in message
+    return message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_other_ways_to_pack_win_is_what_the_table_says(subjects, kind):
+    check_packing_said(subjects[kind])
+
+
+def test_a_way_that_fills_more_and_loses_more_is_told_with_its_price(tmp_path):
+    lengths = (5, 5, 5, 5)  # packed whole: a row each, 5 of 8 cells; windows: 2 rows, 4 of 20 lost
+    write_store(tmp_path / "s", [[list(range(9, 9 + n)) for n in lengths]])
+    run = tl.open(tmp_path / "s").pack(SEQ_LEN)
+    message = check_packing_said(RunSubject(run, Asked(batch_size=4)))
+    assert message.startswith("The way best_fit_decreasing fills 62.5 % of the cells; no way is ")
+    assert "windows would fill 100 %" in message
+    assert "for 20.0 % of the tokens" in message
+
+
 def test_the_note_on_ways_to_pack_counts_sources_that_are_not_spliced(tmp_path):
     store = store_of(tmp_path / "one")
     sources = {
