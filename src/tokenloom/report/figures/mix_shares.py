@@ -35,6 +35,8 @@ LETTERS = 46  # of the words beside a mark
 
 GREY = 0.5  # of all tokens; if the rest has more, the others are drawn among themselves
 
+GAPS = 3  # that are told one by one
+
 REST = "the rest"
 
 HEAD = (
@@ -172,7 +174,7 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
     last = subject.consumption.points[-1].taken
     total = sum(one.tokens for one in last) or 1
     shown = sum(last[one].tokens for one in order[:SERIES])
-    if total - shown <= GREY * total:
+    if not _is_grey(subject, order):
         return joined([legend(list(found.shares)), both(found.chart)])
     named = {name: np.array(one) for name, one in found.shares.items() if name != REST}
     every = np.maximum(sum(named.values()), 1e-12)
@@ -190,6 +192,37 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
             both(lambda width: bars(rows, width, "share of tokens, by rank of the source")),
         ]
     )
+
+
+def _is_grey(subject: RunSubject, order: Sequence[int]) -> bool:
+    """Whether most tokens are those of the rest, so that the others are drawn among themselves."""
+    tokens = [one.tokens for one in subject.consumption.points[-1].taken]
+    total = sum(tokens) or 1
+    return total - sum(tokens[one] for one in order[:SERIES]) > GREY * total
+
+
+def gaps_of(found: SharesOverSteps) -> list[tuple[int, int]]:
+    """Stretches of steps in which none of the sources that have a colour gives a token."""
+    named = [one for name, one in found.shares.items() if name != REST]
+    gaps: list[tuple[int, int]] = []
+    for place in range(0, len(found.x), 2):  # a stretch has two places
+        first, last = int(found.x[place]), int(found.x[place + 1])
+        if first < last and not any(one[place] for one in named):
+            if gaps and gaps[-1][1] == first:
+                first = gaps.pop()[0]
+            gaps.append((first, last))
+    return gaps
+
+
+def _gap_note(subject: RunSubject, order: Sequence[int]) -> Iterator[str]:
+    gaps = gaps_of(shares_over_steps(subject, order)) if _is_grey(subject, order) else []
+    if gaps:
+        told = ", ".join(f"{first:,} to {last:,}" for first, last in gaps[:GAPS])
+        more = f" and {len(gaps) - GAPS:,} more times" if len(gaps) > GAPS else ""
+        yield (
+            f"From step {told}{more} none of the {SERIES} largest sources gives a token, so "
+            "nothing is drawn there: all tokens are those of other sources."
+        )
 
 
 def _ranked(subject: RunSubject, order: Sequence[int]) -> Iterator[Bar]:
@@ -228,6 +261,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
         unit = "row" if _cost(subject) == "rows" else "token"
         off = bound(abs(worst.amount), unit)
         told += f". At the points looked at, shares are never further than {off} from the weights"
+        told += f" ({worst.source} at example {worst.examples:,})" if worst.amount else ""
     return f"{told}."
 
 
@@ -304,4 +338,5 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")
     if len(order) > SERIES:
         found.append(f"{plural(len(order) - SERIES, 'source')} not drawn one by one.")
+    found += _gap_note(subject, order)
     return found
