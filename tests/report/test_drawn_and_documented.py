@@ -1,5 +1,6 @@
 """Maps, lines, marks and tables show what was counted, and docs/report.md explains each figure."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.evaluate import Periodic, evaluate, pz, token_page
 from tokenloom.inspect import audit_run, coverage
+from tokenloom.page.figure import numbers_html
 from tokenloom.report import report_on
 from tokenloom.report.consumption import deviations_of
 from tokenloom.report.evaluations.read_back import read_evaluations
@@ -25,6 +27,7 @@ from tokenloom.report.figures.mix_shares import gaps_of, mixture_figure, shares_
 from tokenloom.report.figures.shuffle_map import shuffle_figure
 from tokenloom.report.figures.splice_maps import splice_figure
 from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -129,6 +132,33 @@ def test_steps_without_a_source_that_is_drawn_are_told(tmp_path):
     assert f"and {len(gaps) - 3} more times none of the 8 largest sources" in note
     some = mixture_figure(subject_of(tl.mix(dict(list(sources.items())[:9])).take(240)))
     assert not any("nothing is drawn there" in one for one in some.notes)
+
+
+def test_shares_of_a_table_are_in_per_cent(runs):
+    (listed,) = (one for one in mixture_figure(subject_of(runs["mix"])).numbers
+                 if one.caption == "share of tokens since the line before")  # fmt: skip
+    page = plain(numbers_html(listed))
+    for row in listed.rows:
+        for share in row[1:]:
+            assert f">{100 * share:.4g} %<" in page
+
+
+def test_starts_before_a_document_have_an_axis_with_round_numbers(tmp_path):
+    write_store(tmp_path / "s", [[list(range(1, 2049))]])
+    run = tl.open(tmp_path / "s").splice(64, content_length=32, edge="clip", fill="pack")
+    drawn = part_of(splice_figure(subject_of(run)), "longest")
+    starts = plain(drawn.partition("Splices of each start")[2].partition("How often a token")[0])
+    ticks = re.findall(r">(-?[\d,]+)</text>", starts)
+    assert coverage(run, epochs=1).starts(0).t[0] < 0
+    assert {"0", "500", "1,000"} <= set(ticks)
+    assert not {one for one in ticks if one.lstrip("-").endswith("70")}
+
+
+def test_notes_of_a_page_have_a_space_before_per_cent(runs, monkeypatch):
+    found = subject_of(runs["one source"]).simulation
+    noted = dataclasses.replace(found, notes=("a standard error of 7.14%",))
+    monkeypatch.setattr(RunSubject, "simulation", noted)
+    assert loading_figure(subject_of(runs["one source"])).notes[0] == "A standard error of 7.14 %."
 
 
 def test_the_largest_error_is_told_with_its_source_and_place(runs):

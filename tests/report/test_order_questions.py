@@ -256,6 +256,20 @@ def test_a_bucket_is_told_by_its_first_request_and_by_what_is_fetched_ahead(runs
     assert "about below" not in words
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_store_that_the_first_step_reads_whole_is_not_told_to_be_fetched_ahead(tmp_path, ranks):
+    store = tl.build([{"text": "abcdefgh" * 400}], tmp_path / "s", tokenizer="bytes")
+    run = store.windows(8).shuffle()
+    subject, found = asked_about(run, ranks=ranks)
+    first = run.simulate(1, batch_size=8, ranks=ranks)
+    assert first.reads == found.reads == ranks  # one block, read once by each
+    told = plain(fed_fast_enough.answer(subject).sentence)
+    assert told.endswith("the first step waits 30 ms, and no later one fetches anything.")
+    more, other = asked_about(toy_store(tmp_path / "more", rows=400).windows(8).shuffle())
+    assert other.reads > more.first_step[0].reads
+    assert "fetching ahead takes about" in fed_fast_enough.answer(more).sentence
+
+
 @pytest.fixture
 def simulated(monkeypatch):
     """Steps of every simulation that a report asks for."""

@@ -8,6 +8,7 @@ first wait and the later ones are always told apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ __all__ = [
     "loading_figure",
     "waits_in_words",
 ]
+
+PERCENT = re.compile(r"(\d)%")  # as commands write it; a page has a space before the sign
 
 RANKS = 8  # that are drawn
 
@@ -247,7 +250,7 @@ def _stalls(one: Stalls) -> Numbers:
 
 
 def _notes(subject: RunSubject, found: Simulation) -> list[str]:
-    notes = [advice_for(subject, note) for note in found.notes]
+    notes = [advice_for(subject, PERCENT.sub(r"\1 %", note)) for note in found.notes]
     if found.stalls is not None and found.stalls.steps < found.steps:
         notes.append(f"Waiting is that of the first {plural(found.stalls.steps, 'step')}.")
     if len(found.ranks) > RANKS:

@@ -295,7 +295,7 @@ def _over_time(subject: RunSubject, order: Sequence[int]) -> Numbers:
     for point, values in zip(points[1:], found, strict=True):
         others = [float(values[list(order[SERIES:])].sum())] if rest else []
         rows.append((subject.step_at(point.examples), *values[top].tolist(), *others))
-    head = ("up to step", *(names[one] for one in top), *rest)
+    head = ("up to step", *(f"share of {one}" for one in [*(names[n] for n in top), *rest]))
     return Numbers.of(head, rows, "share of tokens since the line before")
 
 

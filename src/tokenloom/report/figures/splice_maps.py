@@ -240,7 +240,10 @@ def _starts(found: Coverage, document: int) -> Markup:
     names = [short(one) for one in starts.t[cuts].tolist()]
     values = {"splices": (np.add.reduceat(starts.shown, cuts) / size).tolist()}
     below = "start t, tokens" if each == 1 else f"start t, the mean of {each:,} starts a column"
-    drawn = columns(names, values, NARROW, "splices of a start", below=below, beside="splices")
+    first = int(starts.t[0]) if len(starts.t) else 0
+    ends = None if each == 1 else (first, first + each * len(cuts))  # an axis with round numbers
+    said = "splices of a start"
+    drawn = columns(names, values, NARROW, said, below=below, beside="splices", x=ends)
     return tag("div", tag("p", "Splices of each start", class_="soft"), drawn)
 
 

@@ -77,6 +77,11 @@ def _from_bucket(subject: RunSubject, found: Simulation, numbers: dict[str, floa
     speed = f"{bucket.bandwidth / 1e6:,.0f} MB/s and {seconds(bucket.latency)} a request"
     if not each:
         return f"from a bucket at {speed} nothing is fetched"
+    if [one.reads for one in subject.first_step] == [one.reads for one in found.ranks]:
+        return (
+            f"from a bucket at {speed} the first step waits {seconds(wait)}, and no later one "
+            "fetches anything"
+        )
     ahead = seconds(each) if each < 1e-6 else f"about {seconds(each)}"
     return (
         f"from a bucket at {speed} the first step waits {seconds(wait)}, and fetching ahead takes "
