@@ -265,6 +265,8 @@ def test_a_store_that_the_first_step_reads_whole_is_not_told_to_be_fetched_ahead
     assert first.reads == found.reads == ranks  # one block, read once by each
     told = plain(fed_fast_enough.answer(subject).sentence)
     assert told.endswith("the first step waits 30 ms, and no later one fetches anything.")
+    alone = fed_fast_enough.answer(RunSubject(run, Asked(batch_size=run.run.n, ranks=ranks)))
+    assert plain(alone.sentence).endswith("30 ms a request it waits 30 ms.")
     more, other = asked_about(toy_store(tmp_path / "more", rows=400).windows(8).shuffle())
     assert other.reads > more.first_step[0].reads
     assert "fetching ahead takes about" in fed_fast_enough.answer(more).sentence

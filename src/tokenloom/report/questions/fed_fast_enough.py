@@ -78,10 +78,9 @@ def _from_bucket(subject: RunSubject, found: Simulation, numbers: dict[str, floa
     if not each:
         return f"from a bucket at {speed} nothing is fetched"
     if [one.reads for one in subject.first_step] == [one.reads for one in found.ranks]:
-        return (
-            f"from a bucket at {speed} the first step waits {seconds(wait)}, and no later one "
-            "fetches anything"
-        )
+        later = ", and no later one fetches anything" if found.steps > 1 else ""
+        which = "the first step" if later else "it"
+        return f"from a bucket at {speed} {which} waits {seconds(wait)}{later}"
     ahead = seconds(each) if each < 1e-6 else f"about {seconds(each)}"
     return (
         f"from a bucket at {speed} the first step waits {seconds(wait)}, and fetching ahead takes "
