@@ -365,6 +365,18 @@ def half_copies(tree: Tree) -> list[str]:
     return wrong
 
 
+def wrong_digits(tree: Tree) -> list[str]:
+    """14. A report writes its numbers by page.numbers: `.3g` makes 1.98e+03 of 1,977 blocks."""
+    wrong = []
+    for module in tree.sources:
+        for node in tree.nodes(module) if module.startswith("report.") else ():
+            if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+                spec = ast.unparse(node.format_spec).strip("f'\"")
+                if re.fullmatch(r"[,.0-9]+[gGeE]", spec):
+                    wrong.append(f"{module}: {spec} in line {node.lineno}: take page.numbers")
+    return wrong
+
+
 def _locks_itself(node: ast.AST) -> bool:
     """Whether it is the call `lock_of(self)`."""
     named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)

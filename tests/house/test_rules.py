@@ -25,6 +25,7 @@ RULES = [
     rules.wrong_effects,
     rules.wrong_locks,
     rules.half_copies,
+    rules.wrong_digits,
 ]
 
 
@@ -35,6 +36,10 @@ def test_the_house_keeps_the_rule(rule):
 
 LONG = '"""Long."""\n' + "x = 1\n" * 60
 BROKEN = {
+    "an exponent in a report": (
+        rules.wrong_digits,
+        {"report.said": LONG + 'def f(x):\n    return f"{x:,.3g} blocks"\n'},
+    ),
     "a module more in the root": (rules.wrong_root, {"weave": LONG}),
     "an import upwards": (
         rules.wrong_imports,

@@ -1,5 +1,6 @@
 """Maps, lines, marks and tables show what was counted, and docs/report.md explains each figure."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -10,20 +11,23 @@ from layoutruns import store_of
 from orderruns import order_runs
 from readmaps import columns_in, maps_in, paths_in, rises_with, steps_in
 from readwords import plain
+from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.evaluate import Periodic, evaluate, pz, token_page
 from tokenloom.inspect import audit_run, coverage
+from tokenloom.page.figure import numbers_html
 from tokenloom.report import report_on
 from tokenloom.report.consumption import deviations_of
 from tokenloom.report.evaluations.read_back import read_evaluations
 from tokenloom.report.figures.law_verdicts import laws_figure
 from tokenloom.report.figures.loading import loading_figure
-from tokenloom.report.figures.mix_shares import mixture_figure, shares_over_steps
+from tokenloom.report.figures.mix_shares import gaps_of, mixture_figure, shares_over_steps
 from tokenloom.report.figures.shuffle_map import shuffle_figure
 from tokenloom.report.figures.splice_maps import splice_figure
 from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -100,6 +104,71 @@ def test_the_line_of_targets_has_the_counts_of_every_token(spliced):
 
 
 # -- mixtures ------------------------------------------------------------------------------
+
+
+def test_steps_without_a_source_that_is_drawn_are_told(tmp_path):
+    store = toy_store(tmp_path, rows=400)
+    chosen = np.flatnonzero(np.asarray(store.lengths) > 8)[:40].tolist()
+    sources = {
+        f"s{n}": store.select(doc_index=[d]).windows(8, tail="keep").shuffle().epochs(None)
+        for n, d in enumerate(chosen)
+    }
+    run = tl.mix(sources, cost="rows").take(240)
+    subject = subject_of(run, batch_size=4)
+    figure = mixture_figure(subject)
+    last = subject.consumption.points[-1].taken
+    order = sorted(range(40), key=lambda one: -last[one].tokens)
+    picked, _ = run.run.pick(np.arange(240))
+    drawn = np.isin(picked.reshape(-1, 4), order[:8]).any(axis=1)  # by step
+    gaps = gaps_of(shares_over_steps(subject, order))
+    empty = np.ones(60, bool)
+    for first, end in gaps:
+        empty[first:end] = False
+    assert 0 < (~drawn).sum() < 60
+    assert (drawn == empty).all()  # a stretch is a step here
+    (note,) = (one for one in figure.notes if "nothing is drawn there" in one)
+    told = ", ".join(f"{first:,} to {last:,}" for first, last in gaps[:3])
+    assert note.startswith(f"From step {told}")
+    assert f"and {len(gaps) - 3} more times none of the 8 largest sources" in note
+    some = mixture_figure(subject_of(tl.mix(dict(list(sources.items())[:9])).take(240)))
+    assert not any("nothing is drawn there" in one for one in some.notes)
+
+
+def test_shares_of_a_table_are_in_per_cent(runs):
+    (listed,) = (one for one in mixture_figure(subject_of(runs["mix"])).numbers
+                 if one.caption == "share of tokens since the line before")  # fmt: skip
+    page = plain(numbers_html(listed))
+    for row in listed.rows:
+        for share in row[1:]:
+            assert f">{100 * share:.4g} %<" in page
+
+
+def test_starts_before_a_document_have_an_axis_with_round_numbers(tmp_path):
+    write_store(tmp_path / "s", [[list(range(1, 2049))]])
+    run = tl.open(tmp_path / "s").splice(64, content_length=32, edge="clip", fill="pack")
+    drawn = part_of(splice_figure(subject_of(run)), "longest")
+    starts = plain(drawn.partition("Splices of each start")[2].partition("How often a token")[0])
+    ticks = re.findall(r">(-?[\d,]+)</text>", starts)
+    assert coverage(run, epochs=1).starts(0).t[0] < 0
+    assert {"0", "500", "1,000"} <= set(ticks)
+    assert not {one for one in ticks if one.lstrip("-").endswith("70")}
+
+
+def test_notes_of_a_page_have_a_space_before_per_cent(runs, monkeypatch):
+    found = subject_of(runs["one source"]).simulation
+    noted = dataclasses.replace(found, notes=("a standard error of 7.14%",))
+    monkeypatch.setattr(RunSubject, "simulation", noted)
+    assert loading_figure(subject_of(runs["one source"])).notes[0] == "A standard error of 7.14 %."
+
+
+def test_the_largest_error_is_told_with_its_source_and_place(runs):
+    for name in ("mix", "staged and edited", "endless mix"):
+        figure = mixture_figure(subject_of(runs[name]))
+        rows = table(figure, "error against the weights")
+        (key,) = (one for one in rows[0] if one.startswith("largest error"))
+        worst = max(rows, key=lambda row: abs(row[key]))
+        said = f"from the weights ({worst['source']} at example {worst['at example']:,})."
+        assert figure.message.endswith(said)
 
 
 def test_stages_and_edits_are_marked_at_their_steps(runs):

@@ -6,6 +6,7 @@ import layoutruns
 import numpy as np
 import pytest
 from layoutruns import ONE, SEQ_LEN, store_of, subject_of
+from readwords import plain
 from virtual import VirtualStore
 
 import tokenloom as tl
@@ -13,6 +14,7 @@ from tokenloom.batch.attention import dense_mask
 from tokenloom.inspect import coverage
 from tokenloom.layout.windows import Windows
 from tokenloom.page.figure import figure_html
+from tokenloom.page.numbers import plural
 from tokenloom.report.figures.attention_row import (
     boundary_figure,
     crossing_share,
@@ -187,7 +189,10 @@ def test_the_message_names_the_way_that_wins(store):
     assert said.startswith("The way one_doc fills")
     assert f"{100 * plan.fill:.1f} %" in said
     best = packing_figure(subject_of(store.pack(32))).message
-    assert best.endswith("no other way is better by 0.50 %.")
+    assert "; no way is better by 0.50 % without a price: sequential would fill" in plain(best)
+    assert "more documents cut." in best
+    long = packing_figure(subject_of(store.pack(4000, strategy="sequential"))).message
+    assert plain(long).endswith(": no other way is better by 0.50 % in anything.")
     lossy = packing_figure(subject_of(store.pack(SEQ_LEN, overflow="drop"))).message
     assert "would keep the lost" in lossy
 
@@ -317,6 +322,23 @@ def test_the_table_of_splices_is_the_coverage_of_an_epoch(store):
         assert row[3:7] == (targets["min"], targets["mean"], targets["max"], targets["cv"])
         assert row[7:9] == (about["starts"], about["starts_shown"])
         assert row[9] == about["starts_shown"] / max(1, about["starts"])  # too short for one
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"content_start_mode": "cyclic_roll", "roll_loss": True}], ids=["", "rolled"]
+)
+def test_what_is_said_of_targets_is_said_of_tokens_that_can_be_one(store, settings):
+    run = store.splice(SEQ_LEN, content_length=5, **settings)
+    figure, found = splice_figure(subject_of(run)), coverage(run, epochs=1)
+    document = int(store.lengths.argmax())
+    targets = np.asarray(found.targets(document))
+    possible = targets if settings else targets[1:]  # a roll goes on with its first
+    times = f"{possible.min():,} to {possible.max():,} times"
+    if possible.min() == possible.max():
+        times = plural(int(possible.max()), "time")
+    which = "" if settings else " that can be a target"
+    assert f"{len(targets)} tokens){which} is trained {times}" in plain(figure.message)
+    assert (targets.min() < possible.min()) == any("can be one" in one for one in figure.notes)
 
 
 def test_the_longest_the_median_and_the_shortest_are_drawn(store):

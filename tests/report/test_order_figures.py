@@ -126,7 +126,7 @@ def test_many_sources_are_eight_and_the_rest(tmp_path):
     figure = mixture_figure(subject)
     assert len(figure.numbers[0].rows) == 200
     assert figure.numbers[0].more == 50
-    assert figure.numbers[1].head[-1] == "the rest"
+    assert figure.numbers[1].head[-1] == "share of the rest"
     assert all(sum(row[1:]) == pytest.approx(1) for row in figure.numbers[1].rows)
     assert len(str(figure.drawing)) < 200_000
 

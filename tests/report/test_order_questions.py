@@ -9,8 +9,11 @@ from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.inspect import simulate_run
+from tokenloom.page.numbers import digits
+from tokenloom.report import report_on
 from tokenloom.report import subject as report_subject
 from tokenloom.report.figures.loading import loading_figure
+from tokenloom.report.figures.mix_shares import mixture_figure
 from tokenloom.report.headlines import headline_of
 from tokenloom.report.questions import fed_fast_enough, how_often, is_it_shuffled
 from tokenloom.report.subject import Asked, RunSubject
@@ -149,6 +152,51 @@ def test_stored_order_and_weak_permutations_are_warned_about(tmp_path, runs):
     assert "window_blocks" in told
 
 
+def test_stored_order_is_warned_about_in_a_store_of_one_block(tmp_path):
+    store = tl.build([{"text": "abcdefgh" * 40}], tmp_path / "s", tokenizer="bytes")
+    run = store.windows(8)
+    (look,) = RunSubject(run, Asked(batch_size=4)).looks.values()
+    assert (look.blocks, look.rows) == (1, 40)
+    (told,) = warnings_of(is_it_shuffled, run, batch_size=4)
+    assert "main comes in stored order: 100 % of its rows follow" in told
+    assert ".shuffle()" in told
+    assert warnings_of(is_it_shuffled, run.shuffle(), batch_size=4) == []
+    assert warnings_of(is_it_shuffled, run, batch_size=40) == []  # one step has no order
+
+
+def test_orders_are_told_in_whole_sentences(tmp_path, runs):
+    def said(run):
+        return plain(is_it_shuffled.answer(RunSubject(run, Asked(batch_size=8))).sentence)
+
+    web, few = toy_store(tmp_path / "web", rows=400), toy_store(tmp_path / "few", rows=2)
+    assert said(runs["stored order"]).startswith("Rows come in stored order: 8 neighbouring rows")
+    assert said(few.windows(8).shuffle()) == "There are too few rows to tell."
+    pair = {"web": web.windows(8), "few": few.windows(8).shuffle()}
+    assert said(tl.mix(pair)).startswith("web comes in stored order: 8 neighbouring rows")
+    assert said(tl.mix(pair)).endswith("1 in stored order, 1 with too few rows to tell.")
+    whole = "Before the mix is shuffled as a whole, web comes in stored order: "
+    assert said(tl.mix(pair).shuffle()).startswith(whole)
+
+
+def test_sources_of_which_no_row_comes_twice_are_not_told_as_repeated(tmp_path):
+    a, b = toy_store(tmp_path / "a", rows=40), toy_store(tmp_path / "b", rows=80)
+    run = tl.mix({"a": a.windows(8).shuffle(), "b": b.windows(8).shuffle()}, stop="first_exhausted")
+    subject, found = asked_about(run)
+    told = how_often.answer(subject)
+    shown = {one.name: one.rows for one in found.sources}
+    epochs = max(shown["a"] / 40, shown["b"] / 80)
+    assert told.numbers["epochs"] == epochs <= 1
+    said = f"No row comes twice; a gets furthest, {digits(epochs)} epoch{'s' * (epochs != 1)}"
+    assert plain(told.sentence).startswith(said)
+    unit = headline_of("repeated", told.numbers)[1]
+    assert unit.endswith(" of the source that gets furthest")
+    assert "a gets furthest, " in plain(mixture_figure(subject).message)
+    twice = tl.mix({"a": a.windows(8).shuffle().epochs(3), "b": b.windows(8).shuffle()})
+    subject, _ = asked_about(twice)
+    assert plain(how_often.answer(subject).sentence).startswith("a is repeated most: ")
+    assert "is repeated most" in mixture_figure(subject).message
+
+
 def test_a_mix_that_is_shuffled_as_a_whole_needs_no_shuffled_sources(tmp_path):
     store = toy_store(tmp_path, rows=60)
     whole = tl.mix({"a": store.windows(8), "b": store.pack(8)}).shuffle()
@@ -208,6 +256,22 @@ def test_a_bucket_is_told_by_its_first_request_and_by_what_is_fetched_ahead(runs
     assert "about below" not in words
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_store_that_the_first_step_reads_whole_is_not_told_to_be_fetched_ahead(tmp_path, ranks):
+    store = tl.build([{"text": "abcdefgh" * 400}], tmp_path / "s", tokenizer="bytes")
+    run = store.windows(8).shuffle()
+    subject, found = asked_about(run, ranks=ranks)
+    first = run.simulate(1, batch_size=8, ranks=ranks)
+    assert first.reads == found.reads == ranks  # one block, read once by each
+    told = plain(fed_fast_enough.answer(subject).sentence)
+    assert told.endswith("the first step waits 30 ms, and no later one fetches anything.")
+    alone = fed_fast_enough.answer(RunSubject(run, Asked(batch_size=run.run.n, ranks=ranks)))
+    assert plain(alone.sentence).endswith("30 ms a request it waits 30 ms.")
+    more, other = asked_about(toy_store(tmp_path / "more", rows=400).windows(8).shuffle())
+    assert other.reads > more.first_step[0].reads
+    assert "fetching ahead takes about" in fed_fast_enough.answer(more).sentence
+
+
 @pytest.fixture
 def simulated(monkeypatch):
     """Steps of every simulation that a report asks for."""
@@ -257,3 +321,11 @@ def test_advice_is_about_what_the_run_has(tmp_path):
         assert "too little cache" in notes
         assert ("lower window_blocks" in notes) == has
         assert ".." not in notes
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"), [(1, "1 row of 8 tokens ·"), (2, "2 rows of 8 tokens ·")]
+)
+def test_the_line_below_the_title_counts_rows(tmp_path, rows, said):
+    run = toy_store(tmp_path, rows=rows).windows(8)
+    assert plain(report_on(run).lead).startswith(said)

@@ -1,5 +1,7 @@
 """Numbers in the words of a report are those of its tables and of the simulation, for any run."""
 
+import re
+
 import layoutruns
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tokenloom.report.figures.mix_shares import mixture_figure
 from tokenloom.report.figures.resume_line import resume_figure
 from tokenloom.report.figures.shuffle_map import shuffle_figure
 from tokenloom.report.figures.splice_maps import splice_figure
+from tokenloom.report.headlines import headline_of
 from tokenloom.report.questions import (
     fed_fast_enough,
     how_often,
@@ -120,8 +123,9 @@ def unknown(text, values):
 
 
 def said_of(figure, subject):
-    """A message without what is no finding: documents' numbers, and the size of a state."""
-    return figure.message.split("fingerprint:")[0]
+    """A message without what is no finding: the size of a state, and a bound (rounded up)."""
+    said = re.sub(r"never further than [\d.,]+( million)?", "", plain(figure.message))
+    return said.split("fingerprint:")[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,6 +151,22 @@ def test_numbers_of_messages_and_answers_are_in_the_tables(runs, kind, speed):
         assert not unknown(told.sentence, [*numbers, *listed, *constants(subject)]), told.sentence
         if told.figure and subject.simulation is not None:
             assert figure is not None, told.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch_size", [5, 8])
+def test_errors_of_shares_are_never_larger_than_the_message_says(runs, kind, batch_size):
+    subject = subject_of(runs[kind], batch_size=batch_size)
+    figure = mixture_figure(subject)
+    tables = {one.caption: one for one in figure.numbers} if figure is not None else {}
+    errors = tables.get("error against the weights at the points looked at")
+    if errors is None:
+        assert figure is None or "never further" not in figure.message
+        return
+    (place,) = (n for n, name in enumerate(errors.head) if name.startswith("largest error"))
+    most = max(abs(row[place]) for row in errors.rows)
+    (said,) = re.findall(r"never further than ([\d.,]+) (?:row|token)s? ", plain(figure.message))
+    assert most * (1 - 1e-9) <= float(said.replace(",", "")) <= 1.01 * most  # floats add up
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -176,20 +196,30 @@ def test_what_is_trained_is_what_the_simulation_shows(runs, kind, batch_size):
         }
         return
     found = run.simulate(subject.step_count, batch_size=batch_size)
-    assert told.numbers == {
+    counted = {
         "tokens": found.tokens,
         "examples": found.examples,
         "steps": found.steps,
         "sources": len(run.sources),
     }
+    assert {name: told.numbers[name] for name in counted} == counted
+    rows = (
+        f"{found.tokens:,} token{'s' * (found.tokens != 1)} in {found.examples:,} "
+        f"row{'s' * (found.examples != 1)} of {run.seq_len}"
+    )
+    steps = f"{found.steps:,} step{'s' * (found.steps != 1)}"
+    sources = f"from {len(run.sources)} source{'s' * (len(run.sources) > 1)}"
     if run.run.n is not None:
         assert found.steps == run.run.n // batch_size
-    assert plain(told.sentence) == (
-        f"{found.tokens:,} token{'s' * (found.tokens != 1)} in {found.examples:,} "
-        f"row{'s' * (found.examples != 1)} of {run.seq_len}, {found.steps:,} "
-        f"step{'s' * (found.steps != 1)}, from {len(run.sources)} "
-        f"source{'s' * (len(run.sources) > 1)}."
-    )
+        assert plain(told.sentence) == f"{rows}, {steps}, {sources}."
+        assert told.numbers == counted
+    elif len(run.sources) == 1:  # an epoch, to the row
+        assert found.examples == run.run.sources[0].rows
+        first = f"its first epoch has {rows}, {steps}"
+        assert plain(told.sentence) == f"The run is endless; {first}, {sources}."
+    else:
+        first = f"its first {steps} have {rows}"
+        assert plain(told.sentence) == f"The run is endless; {first}, {sources}."
     spans = run.spans(range(found.examples))
     inside = np.clip(run.seq_len - spans.at, 0, spans.length)
     if "quarantine" not in kind:
@@ -226,9 +256,16 @@ def test_the_order_is_that_of_all_rows_counted_one_by_one(runs, kind):
         assert row["blocks in a batch"] == pytest.approx(blocks, rel=0.15), name
         assert row["share of neighbours of one block"] == pytest.approx(neighbours, abs=0.06), name
         assert row["share of an epoch that a row moves"] == pytest.approx(moved, abs=0.06), name
+    if "batch_blocks" not in told.numbers:  # of too few rows nothing is measured
+        assert told.numbers["rows"] < 4
+        assert TINY in told.sentence
+        assert headline_of("shuffled", told.numbers) is None
+        return
     # the answer is about the gravest order, of several equal ones the largest
     names = [name for name, row in rows.items() if row["blocks in a batch"] ==
              told.numbers["batch_blocks"] and row["rows"] == told.numbers["rows"]]  # fmt: skip
     assert names
     if len(rows) > 1:
-        assert plain(told.sentence).startswith(f"The order of {names[0]} is ")
+        start = f"Before the mix is shuffled as a whole, the order of {names[0]} is "
+        whole = subject.is_shuffled_whole
+        assert plain(told.sentence).startswith(start if whole else f"The order of {names[0]} is ")

@@ -5,6 +5,7 @@ out here from the rows of the table, or cell by cell from the batches of the run
 """
 
 import itertools
+import re
 
 import layoutruns
 import numpy as np
@@ -19,6 +20,7 @@ from tokenloom.report.figures.lengths import length_figure
 from tokenloom.report.figures.packing_table import WORTH, packing_figure
 from tokenloom.report.figures.row_strips import row_figure
 from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -145,6 +147,53 @@ def test_control_the_message_of_another_run_is_not_what_is_counted(subjects, nam
     assert unknown(make(one).message, counted(other, make(other)))
 
 
+def wins_of(subject, figure):
+    """What each other way of the first source wins, and the run's own: fill, tokens, documents."""
+    ways = records(figure)
+    first = [one for one in ways if one["source"] == ways[0]["source"]]
+    (own,) = (one for one in first if one["this run"])
+    count = len(stored_of(subject, own["source"]))
+    return {
+        one["way"]: (
+            one["share of cells filled"] - own["share of cells filled"],
+            own["share of tokens lost"] - one["share of tokens lost"],
+            (own["cut needlessly"] - one["cut needlessly"]) / count,
+        )
+        for one in first
+        if not one["this run"]
+    }
+
+
+def check_packing_said(subject):
+    figure = packing_figure(subject)
+    if figure is None:
+        return ""
+    message, wins = plain(figure.message), wins_of(subject, figure)
+    if message.endswith("no other way is better by 0.50 % in anything."):
+        assert all(max(one) <= WORTH for one in wins.values()), (message, wins)
+    elif "no way is better by 0.50 % without a price: " in message:
+        assert all(max(one) <= WORTH or min(one) < 0 for one in wins.values()), (message, wins)
+        named = message.partition("without a price: ")[2].split(" would ")[0]
+        assert max(wins[named]) > WORTH
+        assert ", for " in message
+    return message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_other_ways_to_pack_win_is_what_the_table_says(subjects, kind):
+    check_packing_said(subjects[kind])
+
+
+def test_a_way_that_fills_more_and_loses_more_is_told_with_its_price(tmp_path):
+    lengths = (5, 5, 5, 5)  # packed whole: a row each, 5 of 8 cells; windows: 2 rows, 4 of 20 lost
+    write_store(tmp_path / "s", [[list(range(9, 9 + n)) for n in lengths]])
+    run = tl.open(tmp_path / "s").pack(SEQ_LEN)
+    message = check_packing_said(RunSubject(run, Asked(batch_size=4)))
+    assert message.startswith("The way best_fit_decreasing fills 62.5 % of the cells; no way is ")
+    assert "windows would fill 100 %" in message
+    assert "for 20.0 % of the tokens" in message
+
+
 def test_the_note_on_ways_to_pack_counts_sources_that_are_not_spliced(tmp_path):
     store = store_of(tmp_path / "one")
     sources = {
@@ -155,3 +204,17 @@ def test_the_note_on_ways_to_pack_counts_sources_that_are_not_spliced(tmp_path):
     assert {one["source"] for one in records(made)} == {"a"}
     assert not [note for note in made.notes if "largest" in note]
     assert made.message.startswith("In a, windows fill ")
+
+
+@pytest.mark.parametrize(
+    "documents", [[[1] * 8] * 3000, [[1, 2, 3]] * 3000], ids=["one", "several"]
+)
+def test_the_note_on_rows_looked_at_names_the_rows_of_the_message(tmp_path, documents):
+    write_store(tmp_path / "s", [documents])
+    run = tl.open(tmp_path / "s").pack(SEQ_LEN).shuffle()
+    figure = boundary_figure(RunSubject(run, Asked(batch_size=4)))
+    (note,) = (one for one in figure.notes if "chosen by a key" in one)
+    (looked,) = re.findall(r"The ([\d,]+) rows are chosen by a key in an epoch", note)
+    assert f"{looked} rows" in plain(figure.message)
+    assert int(looked.replace(",", "")) < run.run.n
+    assert "share" not in note  # a message about rows of one document has none

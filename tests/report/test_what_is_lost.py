@@ -9,6 +9,7 @@ from readwords import plain
 import tokenloom as tl
 from tokenloom.api.origin import RunFile
 from tokenloom.report.figures.lost_tokens import lost_figure
+from tokenloom.report.headlines import headline_of
 from tokenloom.report.questions import what_is_lost, what_is_trained
 from tokenloom.testing import write_store
 
@@ -285,6 +286,39 @@ def test_two_selections_of_a_store_are_judged_together(tmp_path):
     some = subject_of(both_of(store, full[:20], [*full[:2], full[25]])).leftovers
     assert some.unselected_documents == store.num_documents - 21
     assert some.unselected_tokens == store.num_tokens - lengths[[*full[:20], full[25]]].sum()
+
+
+@pytest.mark.parametrize("fraction", [2, 3])
+def test_the_answer_its_number_and_its_figure_have_the_same_share_of_tokens(tmp_path, fraction):
+    store = store_of(tmp_path / "s", count=60)
+    lengths = np.asarray(store.lengths)
+    some = np.flatnonzero(lengths)[::fraction].tolist()
+    run = store.select(doc_index=some).pack(SEQ_LEN, overflow="truncate")
+    subject = subject_of(run)
+    selected, held = int(lengths[some].sum()), covered(run, 0, 1)
+    lost = f"{100 * (selected - held) / selected:.1f} %"
+    assert 0.02 < (selected - held) / store.num_tokens < 0.9 * (selected - held) / selected
+    answer, figure = what_is_lost.answer(subject), lost_figure(subject)
+    assert plain(answer.sentence).startswith(f"{lost} of {selected:,} selected tokens are in no ")
+    number, words = headline_of("lost", answer.numbers)
+    assert (plain(number), words) == (lost, "of the selected tokens are in no row")
+    message = plain(figure.message)
+    assert message.startswith(f"Of {selected:,} selected tokens, ")
+    assert f" {lost} are in no row" in message
+    left = 1 - selected / store.num_tokens
+    assert f"{100 * left:.1f} % of the tokens in the stores are not selected." in message
+    for row in figure.numbers[0].rows:
+        assert row[2] == row[1] / store.num_tokens
+        assert row[3] == (None if row[0] == "not selected" else row[1] / selected)
+    assert "of all" in figure.drawing  # bars are shares of the stores, and say so
+
+
+def test_control_a_run_that_selects_all_tokens_speaks_of_tokens(runs):
+    subject = subject_of(runs["pack, truncate"])
+    told, figure = what_is_lost.answer(subject), lost_figure(subject)
+    assert "selected" not in told.sentence + figure.message
+    assert headline_of("lost", told.numbers)[1] == "of the tokens are in no row"
+    assert "of all" not in figure.drawing
 
 
 def test_documents_that_two_sources_select_are_counted_in_each_and_that_is_told(tmp_path):

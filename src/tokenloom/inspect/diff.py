@@ -101,7 +101,7 @@ class RunDiff:
     >>> told = {"share": 1.0, "low": 1.0, "high": 1.0, "compared": 0, "among": 9, "keys": ()}
     >>> RunDiff(first=None, is_first=True, examples=(9, 9), **told)
     RunDiff: no example differs
-      equal   100.00% of 9 examples
+      equal   100.00 % of 9 examples
     """
 
     first: int | None
@@ -151,9 +151,10 @@ class RunDiff:
         if self.among is None:
             return "all examples"
         if self.is_exact:
-            return f"{self.share:.2%} of {plural(self.among, 'example')}"
+            return f"{100 * self.share:.2f} % of {plural(self.among, 'example')}"
+        low, high = f"{100 * self.low:.2f}", f"{100 * self.high:.2f}"
         return (
-            f"{self.share:.2%} (95 %: {self.low:.2%} to {self.high:.2%}) of a sample of "
+            f"{100 * self.share:.2f} % (95 %: {low} to {high} %) of a sample of "
             f"{self.compared:,} among the first {self.among:,}"
         )
 
@@ -177,7 +178,7 @@ def diff(a: Dataset, b: Dataset, *, progress: bool | None = None) -> RunDiff:
     ...     run = store.windows(4).shuffle().seed(1)
     ...     print(tl.diff(run, run.seed(2)))
     RunDiff: example 0 is the first that differs
-      equal   0.00% of 18 examples
+      equal   0.00 % of 18 examples
       seed  1 → 2: the same rows in another order
     """
     a, b = dataset_of("diff.a", a), dataset_of("diff.b", b)

@@ -23,7 +23,7 @@ from tokenloom.page.axes import Scale, axis_below, axis_left, drawing, short
 from tokenloom.page.charts import LEFT, NAMED, RIGHT, heat
 from tokenloom.page.histogram import BOTTOM, TOP, columns
 from tokenloom.page.markup import Markup, tag
-from tokenloom.page.numbers import plural
+from tokenloom.page.numbers import digits, plural
 from tokenloom.page.standalone import DRAWN, Panel, standalone
 
 __all__ = ["COLUMNS", "LINES", "draw", "most_splices", "spread_chart", "start_map", "target_chart"]
@@ -101,7 +101,7 @@ def start_map(grid: Grid, width: int, *, length: int, seq_len: int, sharp: bool 
 def most_splices(grid: Grid) -> tuple[str, str]:
     """What the first and the last colour of a map stand for."""
     cells = "a place" if grid.s_width == 1 else f"{grid.s_width:,} places"
-    return "above 0", f"{float(grid.density.max(initial=0)):,.3g} splices of a start in {cells}"
+    return "above 0", f"{digits(float(grid.density.max(initial=0)))} splices of a start in {cells}"
 
 
 def _on_pixels(values: Float64, edges: Int64, ends: tuple[int, int], pixels: int) -> Float64:

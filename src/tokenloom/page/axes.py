@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenloom.page.markup import Markup, tag
-from tokenloom.page.numbers import amount
+from tokenloom.page.numbers import amount, digits
 
 __all__ = [
     "Scale",
@@ -98,8 +98,8 @@ def short(value: float, top: float = 0.0) -> str:
     most = max(abs(value), abs(top))
     for power, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= power and (power > 1e3 or most >= 1e4):
-            return f"{value / power:.4g}{letter}"
-    return f"{value:,.4g}" if abs(value) < 1 else amount(value)
+            return f"{digits(value / power, 4)}{letter}"
+    return digits(value, 4) if abs(value) < 1 else amount(value)
 
 
 def drawing(width: int, height: float, said: str, parts: Iterable[object]) -> Markup:

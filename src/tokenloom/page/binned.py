@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from tokenloom.page.axes import TEXT, Scale, axis_left, drawing, label, named_below, rule, wide
 from tokenloom.page.charts import series
 from tokenloom.page.markup import Markup, tag
+from tokenloom.page.numbers import exact
 
 __all__ = ["binned_lines"]
 
@@ -62,7 +63,7 @@ def binned_lines(
                 continue
             x, y = across(place + 0.5), up(value)
             path, pen = f"{path}{pen}{x:g} {y:g}", "L"
-            title = tag("title", f"{name}, {names[place]}: {value:,.4g}")
+            title = tag("title", f"{name}, {names[place]}: {exact(value)}")
             parts.append(tag("circle", title, cx=f"{x:g}", cy=f"{y:g}", r=3.5, class_=class_))
         if path:
             parts.append(tag("path", d=path, class_=f"line {class_}"))

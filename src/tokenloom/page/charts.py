@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.page.axes import Scale, axis_below, axis_left, cut, drawing, label, rule, wide
 from tokenloom.page.marks import Mark, placed
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.numbers import exact
 from tokenloom.page.png import LEVELS, levels_of, png_url
 
 __all__ = [
@@ -134,7 +135,7 @@ def lines(
         path = "L".join(f"{x:g} {y:g}" for x, y in places)
         parts += [tag("path", d=f"M{path}", class_=f"line {series(number)}")] if path else []
         for (x_of, y_of), value in zip(places, some, strict=True) if len(some) <= DOTS else ():
-            title = tag("title", f"{name}, {value[0]:,g}: {value[1]:,.4g}")
+            title = tag("title", f"{name}, {exact(value[0])}: {exact(value[1])}")
             place = {"cx": f"{x_of:g}", "cy": f"{y_of:g}", "r": 3}
             parts.append(tag("circle", title, **place, class_=series(number)))
     return drawing(width, height, said, parts)
@@ -260,7 +261,7 @@ def heat(
     if y is not None:
         up = Scale(*y, start + high, start, whole=True)
         parts += [
-            label(left - 6, up(value) + 4, f"{value:,g}", anchor="end", soft=True)
+            label(left - 6, up(value) + 4, exact(value), anchor="end", soft=True)
             for value in up.ticks(5)
         ]
     return drawing(width, start + high + 46, said, parts)

@@ -48,7 +48,7 @@ STORED, WINDOWS, PATTERN, RANDOM, TINY = (
     "random within windows",
     "shuffled, with a pattern",
     "like random",
-    "of too few rows to tell",
+    "too few rows to tell",
 )
 
 

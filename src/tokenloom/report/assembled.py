@@ -15,6 +15,7 @@ from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.page.figure import Figure
+from tokenloom.page.numbers import plural
 from tokenloom.report.evaluations.evaluation_figures import (
     evaluation_answers,
     evaluation_figures,
@@ -173,6 +174,6 @@ def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
 
 
 def _lead(subject: RunSubject) -> str:
-    n = subject.run.run.n
-    rows = "endless" if n is None else f"{n:,} rows"
-    return f"{rows} of {subject.run.seq_len:,} tokens · fingerprint {subject.run.fingerprint[:16]}"
+    n, each = subject.run.run.n, f"of {plural(subject.run.seq_len, 'token')}"
+    rows = f"endless, rows {each}" if n is None else f"{plural(n, 'row')} {each}"
+    return f"{rows} · fingerprint {subject.run.fingerprint[:16]}"

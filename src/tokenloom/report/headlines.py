@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tokenloom.page.numbers import amount, binary_size, exact, share
+from tokenloom.page.numbers import amount, binary_size, exact, plural, share
 
 __all__ = ["headline_of"]
 
 Headline = tuple[str, str]
 
 OF_TOKENS = "of the tokens are in no row"
+
+OF_SELECTED = "of the selected tokens are in no row"
 
 
 def headline_of(name: str, numbers: Mapping[str, float]) -> Headline | None:
@@ -37,23 +39,37 @@ def headline_of(name: str, numbers: Mapping[str, float]) -> Headline | None:
         return None
 
 
+def _trained(n: Mapping[str, float]) -> Headline | None:
+    unit = "token" if n["tokens"] == 1 else "tokens"
+    if not n.get("endless"):
+        return amount(n["tokens"]), unit
+    if not n["steps"]:
+        return None
+    return amount(n["tokens"]), f"{unit} in {'the first epoch' if n['first_epoch'] else _every(n)}"
+
+
 def _repeated(n: Mapping[str, float]) -> Headline:
     many = n.get("sources", 1) > 1
-    said = f"{n['epochs']:,.3g}"
+    if n.get("endless") and not many:
+        return "Endless", "epoch after epoch"
+    said = amount(n["epochs"])
     unit = "epoch" if said == "1" else "epochs"
-    return said, f"{unit} of the source that is repeated most" if many else unit
+    where = f", in {_every(n)}" if n.get("endless") else ""
+    most = "is repeated most" if n["most"] > 1 else "gets furthest"
+    return said, f"{unit} of the source that {most}{where}" if many else unit
 
 
 def _lost(n: Mapping[str, float]) -> Headline | None:
     if n.get("uncounted") or not n["tokens"]:
         return (share(n["filler"]), "of the cells are filler") if n["tokens"] else None
-    return share(n["lost"], n["tokens"]), OF_TOKENS
+    said = OF_SELECTED if n.get("unselected_tokens") else OF_TOKENS
+    return share(n["lost"], n["tokens"]), said
 
 
 def _shuffled(n: Mapping[str, float]) -> Headline:
     if n["fair_batch_blocks"] > 1:
-        fair = f"{n['fair_batch_blocks']:,.3g} in a fair shuffle"
-        said = f"{n['batch_blocks']:,.3g}"
+        fair = f"{amount(n['fair_batch_blocks'])} in a fair shuffle"
+        said = amount(n["batch_blocks"])
         unit = "block" if said == "1" else "blocks"
         return said, f"{unit} in {n['batch']:,.0f} rows; {fair}"
     return share(n["moved"]), f"of an epoch: the mean move of a row; {share(n['fair_moved'])} fair"
@@ -64,8 +80,13 @@ def _fed(n: Mapping[str, float]) -> Headline:
         later, rest = n["waited"] - n["first_wait"], n["seconds"] - n["first_wait"]
         return share(later, rest), "of the time after its first step training waits"
     if n["bytes"] and n["step_bytes"] < 1:
-        return binary_size(round(n["bytes"])), "read for all steps together"
+        return binary_size(round(n["bytes"])), f"read for {_every(n)} together"
     return binary_size(round(n["step_bytes"])), "read for a step"
+
+
+def _every(n: Mapping[str, float]) -> str:
+    steps = plural(int(n.get("steps", 0)), "step").removeprefix("1 ")
+    return f"the first {steps}" if n.get("endless") else "all steps"
 
 
 def _predicted(n: Mapping[str, float]) -> Headline | None:
@@ -91,7 +112,7 @@ def _counted(key: str, unit: str) -> Callable[[Mapping[str, float]], Headline]:
 
 HEADLINES: dict[str, Callable[[Mapping[str, float]], Headline | None]] = {
     # of a run
-    "trained": _counted("tokens", "token"),
+    "trained": _trained,
     "repeated": _repeated,
     "lost": _lost,
     "shuffled": _shuffled,

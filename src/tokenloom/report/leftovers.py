@@ -27,6 +27,7 @@ from tokenloom.layout.spans import BOS, Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import Windows
 from tokenloom.order.run import SourceRun
+from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.report.chosen_documents import StoreUse, store_uses
 from tokenloom.report.ways_to_pack import own_tally, parts_of_layout
@@ -147,6 +148,11 @@ class Leftovers:
     def tokens(self) -> int:
         """Selected tokens, once for each source that selects them."""
         return sum(one.tokens for one in self.sources)
+
+    @property
+    def selected(self) -> str:
+        """These tokens in words, which say so where others are not selected."""
+        return amount(self.tokens, "selected token" if self.unselected_tokens else "token")
 
     @property
     def unselected_documents(self) -> int:

@@ -219,7 +219,7 @@ def _spread(found: Mapping[str, Mapping[str, tuple[int, float]]]) -> tuple[
     }
     every = np.concatenate(list(powers.values())).astype(int)
     low, high = int(every.min()), int(every.max())
-    bins = [f"{2.0**p:,g} to {2.0 ** (p + 1):,g}" for p in range(low, high + 1)]
+    bins = [f"{exact(2.0**p)} to {exact(2.0 ** (p + 1))}" for p in range(low, high + 1)]
     shares = {
         name: (
             100 * np.bincount(one.astype(int) - low, minlength=len(bins)) / max(1, len(one))

@@ -45,7 +45,7 @@ def learned_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] |
                 known = len(found.documents) - len(found.never)
                 told = (
                     f"{amount(known)} of {amount(len(found.documents), 'document')} of {job} "
-                    f"reach {figure} {found.line:g} by step {found.steps[-1]:,} "
+                    f"reach {figure} {exact(found.line)} by step {found.steps[-1]:,} "
                     f"({share(known, len(found.documents))})."
                 )
                 numbers = {"learned": known, "documents": len(found.documents)}
@@ -179,7 +179,7 @@ def _message(job: str, found: Learned) -> str:
     known = [one for one in found.documents if one.step is not None]
     told = (
         f"{amount(len(known))} of {amount(len(found.documents), 'document')} of {job} reach "
-        f"{found.figure} {found.line:g} by step {found.steps[-1]:,}"
+        f"{found.figure} {exact(found.line)} by step {found.steps[-1]:,}"
     )
     if not known:
         return f"{told}."

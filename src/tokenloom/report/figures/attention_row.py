@@ -225,8 +225,11 @@ def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
         "mask_mod of tokenloom.batch.attention."
     )
     if looked < subject.examples:
-        kind = "of the rows shown here" if guessed else "from a keyed sample of the run's rows"
-        yield f"The share over {plural(looked, 'row')} is {kind}."
+        rows = "The row is" if looked == 1 else f"The {looked:,} rows are"
+        kind = (
+            "shown under “Rows as they are trained”" if guessed else "chosen by a key in an epoch"
+        )
+        yield f"{rows} {kind}."
 
 
 def settings_in_words(render: RenderSpec) -> Iterator[str]:

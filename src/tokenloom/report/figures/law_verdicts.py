@@ -16,7 +16,7 @@ from tokenloom.page.axes import Scale, axis_below, drawing
 from tokenloom.page.charts import both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, plural
+from tokenloom.page.numbers import amount, bound, digits, plural
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Caution
 
@@ -195,13 +195,13 @@ def _notes(found: Certificate) -> Iterator[str]:
     yield from (f"Not looked at: {one}." for one in found.not_looked_at)
     for size, chance in found.missed.items():
         rows = plural(int(size), "defective row")
-        yield f"A sample: {rows} would be missed with probability {chance:.3g}."
+        yield f"A sample: {rows} would be missed with probability {digits(chance)}."
     errors = found.counts.get("mixture_error", {})
     if errors:
         worst = max(errors, key=lambda name: errors[name])
         yield (
-            f"The mixture is never further from its weights than {errors[worst]:.4g}, in units of "
-            f"its cost ({worst})."
+            f"The mixture is never further from its weights than {bound(errors[worst])}, in units "
+            f"of its cost ({worst})."
         )
     made = found.made_with
     loops = "compiled loops" if made.native else "NumPy alone"

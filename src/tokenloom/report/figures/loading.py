@@ -8,6 +8,7 @@ first wait and the later ones are always told apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
+from tokenloom.report.reached import within
 from tokenloom.report.subject import RunSubject, capital
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "loading_figure",
     "waits_in_words",
 ]
+
+PERCENT = re.compile(r"(\d)%")  # as commands write it; a page has a space before the sign
 
 RANKS = 8  # that are drawn
 
@@ -115,7 +119,7 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="loading",
         title="What feeding the run takes",
-        message=_message(found),
+        message=_message(found, within(subject)),
         drawing=joined(parts),
         numbers=(
             _ranks(found),
@@ -130,11 +134,11 @@ def _worst(found: Simulation) -> RankTotals:
     return max(found.ranks, key=lambda one: (one.how == "thrashes", one.needed_bytes, one.bytes))
 
 
-def _message(found: Simulation) -> str:
+def _message(found: Simulation, where: str) -> str:
     about = "about " if found.bands else ""
     worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
     told = (
-        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
+        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}{where}, "
         f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
     )
     needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"
@@ -194,7 +198,7 @@ def _feeds(found: Simulation, each: float) -> str:
     if not each:
         return "nothing is read"
     tokens = found.tokens / max(1, found.steps) / each
-    return f"{amount(float(f'{tokens:.3g}'))} tokens/s"
+    return f"{amount(tokens)} tokens/s"
 
 
 def _typical(subject: RunSubject, found: Simulation) -> Numbers:
@@ -246,7 +250,7 @@ def _stalls(one: Stalls) -> Numbers:
 
 
 def _notes(subject: RunSubject, found: Simulation) -> list[str]:
-    notes = [advice_for(subject, note) for note in found.notes]
+    notes = [advice_for(subject, PERCENT.sub(r"\1 %", note)) for note in found.notes]
     if found.stalls is not None and found.stalls.steps < found.steps:
         notes.append(f"Waiting is that of the first {plural(found.stalls.steps, 'step')}.")
     if len(found.ranks) > RANKS:

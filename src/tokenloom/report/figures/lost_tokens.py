@@ -1,8 +1,9 @@
 """Where the tokens of the stores go: shown, not reached, in no row, not selected.
 
 One idea: every token of a store ends in exactly one of these, so their shares add up, and what is
-lost stands beside what is kept, source by source in the table. A document that several sources
-select counts once for each of them; where nobody counted, the bar says so.
+lost stands beside what is kept, source by source in the table. Bars are shares of all tokens; what
+is said of the run, here and in its answers, are shares of those that it selects. A document that
+several sources select counts once for each of them; where nobody counted, the bar says so.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
 from tokenloom.report.questions.what_is_lost import REASONS
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.reached import has_steps, is_endless, reached, within
+from tokenloom.report.subject import RunSubject, capital
 
 __all__ = ["lost_figure"]
 
@@ -23,65 +25,81 @@ HEAD = (
     *("rows of an epoch", "rows not reached", "documents never shown", "quarantined", "filler"),
 )
 
+UNSELECTED = "not selected"
+
 SHOWN = 100  # sources of the table; the largest
 
 
 def lost_figure(subject: RunSubject) -> Figure | None:
-    """Where tokens go; None for a run without any."""
+    """Where tokens go; None for a run without any, or if nobody counted steps."""
     found = subject.leftovers
-    if not found.tokens:
+    if not found.tokens or not has_steps(subject):
         return None
     stored = found.tokens + found.unselected_tokens
-    parts = list(_parts(found))
-    rows = [Bar(name, tokens, share(tokens, stored), colour) for name, tokens, colour in parts]
+    parts = list(_parts(found, is_endless(subject)))
+    of_all = " of all" if found.unselected_tokens else ""
+    rows = [
+        Bar(name, tokens, f"{share(tokens, stored)}{of_all}", colour)
+        for name, tokens, colour in parts
+    ]
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=_message(found, stored),
+        message=_message(found, stored, within(subject)),
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(
-            _by_part(parts, stored),
+            _by_part(parts, found, stored),
             _by_source(found),
-            _by_reason(found, stored),
+            _by_reason(found),
             _by_cell(found),
         ),
         code=subject.table_code("lost"),
-        notes=tuple(_notes(found)),
+        notes=tuple(_notes(found, subject)),
     )
 
 
-def _message(found: Leftovers, stored: int) -> str:
+def _message(found: Leftovers, stored: int, where: str) -> str:
     once, uncounted = int(found.total("once")), int(found.total("uncounted"))
-    told = f"Of {amount(stored, 'token')}, {share(once, stored)} {_are(once)} shown at least once"
+    tokens = found.tokens
+    told = f"Of {found.selected}, "
     if uncounted:
-        told = f"Of {amount(stored, 'token')}, {share(uncounted, stored)} were not counted"
-        told += f", {share(once, stored)} {_are(once)} known to be shown at least once"
-    cells = f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
-    return f"{told}, {share(found.lost, stored)} {_are(found.lost)} in no row{cells}."
+        told += f"{share(uncounted, tokens)} were not counted, "
+    known = "known to be " if uncounted else ""
+    told += f"{share(once, tokens)} {_are(once)} {known}shown at least once{where}"
+    told += f", {share(found.lost, tokens)} {_are(found.lost)} in no row"
+    told += f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
+    left = found.unselected_tokens
+    if not left:
+        return f"{told}."
+    return f"{told}. {capital(share(left, stored))} of the tokens in the stores are not selected."
 
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _parts(found: Leftovers) -> Iterator[tuple[str, int, str]]:
+def _parts(found: Leftovers, endless: bool) -> Iterator[tuple[str, int, str]]:
     """(name, tokens, class) of where tokens go; all of them together are those of the stores."""
     yield "shown at least once", int(found.total("once")), "s1"
     never = int(found.total("unreached"))
     if never:
-        yield "in rows that are not reached", never, "s5"
+        yield f"in rows that {'come later' if endless else 'are not reached'}", never, "s5"
     for name, tokens in sorted(found.reasons.items(), key=lambda one: -one[1]):
         yield REASONS[name].split(",")[0], tokens, "s6"
     uncounted = int(found.total("uncounted"))
     if uncounted:
         yield "not counted", uncounted, "s2"
     if found.unselected_tokens:
-        yield "not selected", found.unselected_tokens, "rest"
+        yield UNSELECTED, found.unselected_tokens, "rest"
 
 
-def _by_part(parts: Sequence[tuple[str, int, str]], stored: int) -> Numbers:
-    rows = [(name, tokens, tokens / stored) for name, tokens, _ in parts]
-    return Numbers.of(("where", "tokens", "share"), rows, "where tokens go")
+def _by_part(parts: Sequence[tuple[str, int, str]], found: Leftovers, stored: int) -> Numbers:
+    rows = [
+        (name, tokens, tokens / stored, None if name == UNSELECTED else tokens / found.tokens)
+        for name, tokens, _ in parts
+    ]
+    head = ("where", "tokens", "share of all", "share of the selected")
+    return Numbers.of(head, rows, "where tokens go")
 
 
 def _by_source(found: Leftovers) -> Numbers:
@@ -110,11 +128,12 @@ def _row(one: SourceLeftovers, seq_len: int) -> tuple[object, ...]:
     )
 
 
-def _by_reason(found: Leftovers, stored: int) -> Numbers:
-    rows = [(REASONS[name], tokens, tokens / stored) for name, tokens in found.reasons.items()]
+def _by_reason(found: Leftovers) -> Numbers:
+    whole = found.tokens
+    rows = [(REASONS[name], tokens, tokens / whole) for name, tokens in found.reasons.items()]
     if len(rows) != 1:
-        rows.append(("all of them", found.lost, found.lost / stored))
-    head = ("reason", "tokens in no row", "share")
+        rows.append(("all of them", found.lost, found.lost / whole))
+    head = ("reason", "tokens in no row", "share of the selected")
     return Numbers.of(head, rows, "why tokens are in no row")
 
 
@@ -128,7 +147,11 @@ def _by_cell(found: Leftovers) -> Numbers:
     return Numbers.of(head, rows if found.cells else [], "cells of the rows shown")
 
 
-def _notes(found: Leftovers) -> Iterator[str]:
+def _notes(found: Leftovers, subject: RunSubject) -> Iterator[str]:
+    if is_endless(subject) and found.total("never_rows"):
+        yield (
+            f"The run is endless: rows that are not reached in the {reached(subject)} come later."
+        )
     if found.dropped:
         verb = "makes" if found.dropped == 1 else "make"
         yield (

@@ -19,9 +19,10 @@ from tokenloom.mixture.spec import Edit
 from tokenloom.page.charts import SERIES, Bar, Mark, areas, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, bound, exact, plural, share
 from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
 from tokenloom.report.figures.times_shown import repeats_table, times_figure
+from tokenloom.report.reached import reached_note, within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["changes_of", "mixture_figure", "shares_of", "shares_over_steps"]
@@ -33,6 +34,8 @@ MARKS = 12  # that are drawn
 LETTERS = 46  # of the words beside a mark
 
 GREY = 0.5  # of all tokens; if the rest has more, the others are drawn among themselves
+
+GAPS = 3  # that are told one by one
 
 REST = "the rest"
 
@@ -74,7 +77,7 @@ def _words(edit: Edit) -> str:
     if edit.quarantine:
         parts.append(f"leaves out {plural(len(edit.quarantine), 'document')}")
     changed = {name: one for name, one in edit.weights.items() if name not in edit.add}
-    told = ", ".join(f"{name} {weight:g}" for name, weight in changed.items())
+    told = ", ".join(f"{name} {exact(weight)}" for name, weight in changed.items())
     parts += [f"weights {told}"] if changed else []
     return "; ".join(parts) or "nothing"
 
@@ -171,7 +174,7 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
     last = subject.consumption.points[-1].taken
     total = sum(one.tokens for one in last) or 1
     shown = sum(last[one].tokens for one in order[:SERIES])
-    if total - shown <= GREY * total:
+    if not _is_grey(subject, order):
         return joined([legend(list(found.shares)), both(found.chart)])
     named = {name: np.array(one) for name, one in found.shares.items() if name != REST}
     every = np.maximum(sum(named.values()), 1e-12)
@@ -189,6 +192,37 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
             both(lambda width: bars(rows, width, "share of tokens, by rank of the source")),
         ]
     )
+
+
+def _is_grey(subject: RunSubject, order: Sequence[int]) -> bool:
+    """Whether most tokens are those of the rest, so that the others are drawn among themselves."""
+    tokens = [one.tokens for one in subject.consumption.points[-1].taken]
+    total = sum(tokens) or 1
+    return total - sum(tokens[one] for one in order[:SERIES]) > GREY * total
+
+
+def gaps_of(found: SharesOverSteps) -> list[tuple[int, int]]:
+    """Stretches of steps in which none of the sources that have a colour gives a token."""
+    named = [one for name, one in found.shares.items() if name != REST]
+    gaps: list[tuple[int, int]] = []
+    for place in range(0, len(found.x), 2):  # a stretch has two places
+        first, last = int(found.x[place]), int(found.x[place + 1])
+        if first < last and not any(one[place] for one in named):
+            if gaps and gaps[-1][1] == first:
+                first = gaps.pop()[0]
+            gaps.append((first, last))
+    return gaps
+
+
+def _gap_note(subject: RunSubject, order: Sequence[int]) -> Iterator[str]:
+    gaps = gaps_of(shares_over_steps(subject, order)) if _is_grey(subject, order) else []
+    if gaps:
+        told = ", ".join(f"{first:,} to {last:,}" for first, last in gaps[:GAPS])
+        more = f" and {len(gaps) - GAPS:,} more times" if len(gaps) > GAPS else ""
+        yield (
+            f"From step {told}{more} none of the {SERIES} largest sources gives a token, so "
+            "nothing is drawn there: all tokens are those of other sources."
+        )
 
 
 def _ranked(subject: RunSubject, order: Sequence[int]) -> Iterator[Bar]:
@@ -212,7 +246,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     total = sum(one.tokens for one in last)
     first = last[order[0]]
     about = "about " if subject.consumption.missing is not None else ""
-    told = f"{first.name} gives {about}{share(first.tokens, total)} of all tokens"
+    told = f"{first.name} gives {about}{share(first.tokens, total)} of all tokens{within(subject)}"
     repeated = max(
         (one for one in order if run.sources[one].rows),
         key=lambda one: last[one].rows / run.sources[one].rows,
@@ -220,12 +254,14 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     )
     if repeated is not None:
         times = last[repeated].rows / run.sources[repeated].rows
-        told += f"; {run.names[repeated]} is repeated most, {times:,.3g} epochs"
+        most = "is repeated most" if times > 1 else "gets furthest"
+        told += f"; {run.names[repeated]} {most}, {amount(times, 'epoch')}"
     worst = deviation_of(run, subject.consumption)
     if worst is not None:
         unit = "row" if _cost(subject) == "rows" else "token"
-        off = amount(float(f"{abs(worst.amount):.3g}"), unit)
+        off = bound(abs(worst.amount), unit)
         told += f". At the points looked at, shares are never further than {off} from the weights"
+        told += f" ({worst.source} at example {worst.examples:,})" if worst.amount else ""
     return f"{told}."
 
 
@@ -259,7 +295,7 @@ def _over_time(subject: RunSubject, order: Sequence[int]) -> Numbers:
     for point, values in zip(points[1:], found, strict=True):
         others = [float(values[list(order[SERIES:])].sum())] if rest else []
         rows.append((subject.step_at(point.examples), *values[top].tolist(), *others))
-    head = ("up to step", *(names[one] for one in top), *rest)
+    head = ("up to step", *(f"share of {one}" for one in [*(names[n] for n in top), *rest]))
     return Numbers.of(head, rows, "share of tokens since the line before")
 
 
@@ -296,10 +332,11 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
     if isinstance(run, MixedRun) and run.shuffle is not None:
         found.append("The mix is shuffled as a whole: no source runs out before the end.")
     if run.n is None:
-        found.append(f"The run is endless; shown are {amount(subject.trained, 'row')}.")
+        found.append(reached_note(subject))
     changes = changes_of(subject)
     if len(changes) > MARKS:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")
     if len(order) > SERIES:
         found.append(f"{plural(len(order) - SERIES, 'source')} not drawn one by one.")
+    found += _gap_note(subject, order)
     return found

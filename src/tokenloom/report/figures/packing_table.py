@@ -99,9 +99,13 @@ def _message(ways: PackingWays, start: str) -> str:
     name = own.name if start or own.name == WINDOWS else f"the way {own.name}"
     told = capital(f"{start}{name} {_listed(done)}")
     better = _better(ways)
-    if better is None:
-        return f"{told}: no other way is better by {share(WORTH)}."
-    return f"{told}; {_gains(own, better)}."
+    if better is not None:
+        return f"{told}; {_gains(own, better)}."
+    dear = [one for one in ways.ways if not one.own and max(_differences(own, one)) > WORTH]
+    if not dear:
+        return f"{told}: no other way is better by {share(WORTH)} in anything."
+    best = max(dear, key=lambda one: sum(_differences(own, one)))
+    return f"{told}; no way is better by {share(WORTH)} without a price: {_gains(own, best)}."
 
 
 def _listed(parts: list[str]) -> str:

@@ -15,6 +15,7 @@ from tokenloom.page.markup import joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.report.picked_rows import PickedRow, PickedSpan
+from tokenloom.report.reached import is_endless
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["row_figure", "strip_of"]
@@ -38,16 +39,16 @@ def row_figure(subject: RunSubject) -> Figure | None:
         drawing=joined(_drawn(rows, several=len(subject.run.sources) > 1)),
         numbers=(_numbers(rows),),
         code=subject.python(f"print(run.at({indices}, batch_size={subject.sizes!r}))"),
-        notes=_notes(rows, subject.examples),
+        notes=_notes(rows, subject.examples, "the first " if is_endless(subject) else ""),
     )
 
 
-def _notes(rows: Sequence[PickedRow], examples: int) -> tuple[str, ...]:
+def _notes(rows: Sequence[PickedRow], examples: int, first: str) -> tuple[str, ...]:
     if len(rows) == examples:
         return ()
     steps = plural(len({row.step for row in rows}), "step")
-    told = f"Of {plural(examples, 'row')}, these are {plural(len(rows), 'row')} from {steps}; the "
-    return (told + "numbers above are about them alone.",)
+    told = f"Of {first}{plural(examples, 'row')}, these are {plural(len(rows), 'row')} from {steps}"
+    return (f"{told}; the numbers above are about them alone.",)
 
 
 def _drawn(rows: Sequence[PickedRow], *, several: bool) -> Iterator[object]:

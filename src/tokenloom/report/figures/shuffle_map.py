@@ -27,6 +27,7 @@ from tokenloom.page.numbers import amount, binary_size, plural
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 from tokenloom.report.questions.is_it_shuffled import judged
+from tokenloom.report.reached import within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["BlockMap", "block_map", "map_size", "shuffle_figure"]
@@ -176,7 +177,7 @@ def _message(subject: RunSubject, names: Sequence[str]) -> str:
     if found is None or not found.examples:
         return told
     about = "about " if found.bands else ""
-    return f"{told} Reading takes {about}{_reading(found)}."
+    return f"{told} Reading takes {about}{_reading(found)}{within(subject)}."
 
 
 def _reading(found: Simulation) -> str:
@@ -186,8 +187,8 @@ def _reading(found: Simulation) -> str:
     rows, size = found.examples / found.reads, found.bytes / found.examples
     each = binary_size(round(size)) if size >= 0.5 else "less than a byte"
     if rows > 1:
-        return f"one read for {amount(float(f'{rows:.3g}'), 'row')}, {each} a row"
-    reads = "one read" if rows == 1 else f"{1 / rows:.3g} reads"
+        return f"one read for {amount(rows, 'row')}, {each} a row"
+    reads = "one read" if rows == 1 else amount(1 / rows, "read")
     return f"{reads} and {each} for each row"
 
 

@@ -44,6 +44,13 @@ LISTED = 100  # documents of the table
 
 ALONE = {"only": "The only document", "counted": "The one document that is counted"}
 
+CAN_BE = "targets: of tokens that can be one"
+
+CANNOT = (
+    "Targets are counted for tokens that can be one: not for a first token that nothing precedes, "
+    "nor for tokens without loss. The curves show 0 for these."
+)
+
 BARS, BINS = 48, (120, 60)  # of a histogram and a map
 
 
@@ -82,7 +89,8 @@ def splice_figure(subject: RunSubject) -> Figure | None:
     title = "What splices show of a document"
     more = len(spliced) - 1
     are = "is" if more == 1 else "are"
-    notes = counted.notes + (
+    own = counted.notes + [CANNOT] * _without_targets(counted)
+    notes = own + (
         [f"This is {name}; {plural(more, 'other source')} of the run {are} spliced, too."]
         if more
         else []
@@ -175,11 +183,18 @@ def _message(counted: CountedSplices) -> str:
     times = plural(low, "time") if low == high else f"{low:,} to {high:,} times"
     evenly = "" if variation is None else f" (coefficient of variation {variation:.2f})"
     many = "" if words in ALONE else f"the {words}, "
+    which = " that can be a target" if _without_targets(counted) else ""
     return (
-        f"In an epoch, a token of document {document:,} ({many}{amount(about['length'], 'token')}) "
-        f"is trained {times}{evenly}, and "
+        f"In an epoch, a token of document {document:,} ({many}{amount(about['length'], 'token')})"
+        f"{which} is trained {times}{evenly}, and "
         f"{share(about['starts_shown'], about['starts'])} of its possible starts are shown."
     )
+
+
+def _without_targets(counted: CountedSplices) -> bool:
+    """Whether a document that is drawn has tokens that can be no target."""
+    found = counted.found
+    return any(len(found.trained(one)) < len(found.targets(one)) for one in counted.drawn)
 
 
 def _drawn(counted: CountedSplices) -> Iterator[Markup]:
@@ -225,7 +240,10 @@ def _starts(found: Coverage, document: int) -> Markup:
     names = [short(one) for one in starts.t[cuts].tolist()]
     values = {"splices": (np.add.reduceat(starts.shown, cuts) / size).tolist()}
     below = "start t, tokens" if each == 1 else f"start t, the mean of {each:,} starts a column"
-    drawn = columns(names, values, NARROW, "splices of a start", below=below, beside="splices")
+    first = int(starts.t[0]) if len(starts.t) else 0
+    ends = None if each == 1 else (first, first + each * len(cuts))  # an axis with round numbers
+    said = "splices of a start"
+    drawn = columns(names, values, NARROW, said, below=below, beside="splices", x=ends)
     return tag("div", tag("p", "Splices of each start", class_="soft"), drawn)
 
 
@@ -264,7 +282,7 @@ def _table(counted: CountedSplices) -> Numbers:
                 about["starts_shown"] / max(1, about["starts"]),
             )
         )
-    return Numbers.of(HEAD, rows, "what one epoch shows of each document")
+    return Numbers.of(HEAD, rows, f"what one epoch shows of each document; {CAN_BE}")
 
 
 def _code(counted: CountedSplices, name: str, several: bool) -> str:

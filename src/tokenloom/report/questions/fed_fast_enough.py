@@ -13,6 +13,7 @@ from tokenloom.report.figures.loading import (
     first_from,
     waits_in_words,
 )
+from tokenloom.report.reached import has_steps, is_endless, is_first_epoch, reached, within
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 
@@ -32,6 +33,8 @@ def answer(subject: RunSubject) -> Answer:
     found, question = subject.simulation, "Will it be fed fast enough?"
     if found is None:
         sentence = "There is no whole step, so nothing is read."
+        if not has_steps(subject):
+            sentence = "Not counted: a step has more rows than this report looks at."
         return Answer(name="fed", question=question, sentence=sentence, numbers={"bytes": 0})
     worst = max(found.ranks, key=lambda one: one.bytes)
     each = found.bytes / max(1, found.steps)
@@ -43,9 +46,14 @@ def answer(subject: RunSubject) -> Answer:
         "cache_bytes": worst.cache_bytes,
     }
     about = "about " if found.bands else ""
-    told = f"A step reads {about}{binary_size(round(each))} on average, {HOW[worst.how]}"
+    size = f"{about}{binary_size(round(each))} on average{within(subject)}"
+    told = f"A step reads {size}, {HOW[worst.how]}"
     if found.bytes and each < 1:
-        told = f"All steps together read {about}{binary_size(found.bytes)}, {HOW[worst.how]}"
+        every = f"The {reached(subject)}" if is_endless(subject) else "All steps together"
+        verb = "reads" if is_first_epoch(subject) else "read"
+        told = f"{every} {verb} {about}{binary_size(found.bytes)}, {HOW[worst.how]}"
+    if is_endless(subject):
+        numbers |= {"endless": 1, "steps": found.steps}
     stalls = found.stalls
     if stalls is None:
         told += f"; {_from_bucket(subject, found, numbers)}"
@@ -69,6 +77,10 @@ def _from_bucket(subject: RunSubject, found: Simulation, numbers: dict[str, floa
     speed = f"{bucket.bandwidth / 1e6:,.0f} MB/s and {seconds(bucket.latency)} a request"
     if not each:
         return f"from a bucket at {speed} nothing is fetched"
+    if [one.reads for one in subject.first_step] == [one.reads for one in found.ranks]:
+        later = ", and no later one fetches anything" if found.steps > 1 else ""
+        which = "the first step" if later else "it"
+        return f"from a bucket at {speed} {which} waits {seconds(wait)}{later}"
     ahead = seconds(each) if each < 1e-6 else f"about {seconds(each)}"
     return (
         f"from a bucket at {speed} the first step waits {seconds(wait)}, and fetching ahead takes "

@@ -10,6 +10,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.chosen_documents import StoreUse
+from tokenloom.report.reached import GOES_ON, has_steps, is_endless, is_first_epoch, within
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 from tokenloom.store.derived.duplicates import hash_blocks
@@ -29,6 +30,8 @@ def answer(subject: RunSubject) -> Answer:
     """How often the rows of the source that is repeated most come."""
     found = subject.simulation
     repeats = [one for one in (found.repeats if found is not None else ()) if one.rows]
+    if not repeats and not has_steps(subject):
+        return _told("Not counted: a step has more rows than this report looks at.", {})
     if not repeats:
         return _told("Nothing is shown, so nothing is repeated.", {"most": 0, "least": 0})
     rows = {one.name: one.rows for one in (found.sources if found is not None else ())}
@@ -36,12 +39,19 @@ def answer(subject: RunSubject) -> Answer:
     epochs = rows[worst.name] / worst.rows
     numbers = {"most": worst.most, "least": worst.least, "epochs": epochs}
     numbers |= {"shown": worst.shown, "sources": len(repeats)}
-    times = _times(worst)
-    which = f"{worst.name} is repeated most: {times}" if len(repeats) > 1 else times.capitalize()
-    told = f"{which}, {amount(float(f'{epochs:.3g}'), 'epoch')}"
+    times, often = f"{_times(worst)}{within(subject)}", amount(epochs, "epoch")
+    if len(repeats) == 1:
+        told = f"{times[:1].upper()}{times[1:]}" + ("" if is_first_epoch(subject) else f", {often}")
+    elif all(one.most <= 1 for one in repeats):
+        told = f"No row comes twice{within(subject)}; {worst.name} gets furthest, {often}"
+    else:
+        told = f"{worst.name} is repeated most: {times}, {often}"
     if worst.gaps is not None:
         numbers["median_gap"] = worst.gaps[1]
         told += f"; {_gap(worst.gaps[1])}"
+    if is_endless(subject):
+        numbers |= {"endless": 1, "steps": subject.step_count}
+        told += f". {GOES_ON}"
     return _told(f"{told}.", numbers)
 
 
@@ -103,8 +113,9 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     figure = "mixture"
     for one in often[:TOLD]:
         yield Caution(
-            words=f"{one.name} is repeated {rows[one.name] / one.rows:,.3g} epochs; beyond about "
-            f"{MANY_EPOCHS} a repetition is worth much less than new data.",
+            words=f"{one.name} is repeated {amount(rows[one.name] / one.rows, 'epoch')}"
+            f"{within(subject)}; beyond about {MANY_EPOCHS} a repetition is worth much less than "
+            "new data.",
             remedy="Lower its weight or its epochs, set max_epochs, or add documents.",
             figure=figure,
         )
@@ -152,9 +163,10 @@ def _ends(subject: RunSubject) -> Iterator[Caution]:
         if number in subject.removed:
             continue
         told += 1
-        step = subject.step_at(end.runs_out)
+        step = f"step {subject.step_at(end.runs_out):,}"
+        step += "" if is_endless(subject) else f" of {subject.step_count:,}"
         yield Caution(
-            words=f"{run.names[number]} runs out at step {step:,} of {subject.step_count:,}; from "
+            words=f"{run.names[number]} runs out at {step}; from "
             "there on the others take its share.",
             remedy="Lower its weight, or let it start over with stop='restart' and no max_epochs.",
             figure="mixture",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tokenloom.page.numbers import plural, share
+from tokenloom.page.numbers import amount, plural, share
 from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
 
 __all__ = ["FEW_BLOCKS", "answer", "cautions", "judged"]
@@ -15,6 +15,8 @@ __all__ = ["FEW_BLOCKS", "answer", "cautions", "judged"]
 FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches look alike
 
 GRAVEST = (STORED, PATTERN, WINDOWS, RANDOM, TINY)
+
+COUNTED = {TINY: f"with {TINY}"}  # words for how many orders are of a kind
 
 TOLD = 3  # warnings of one kind
 
@@ -28,21 +30,25 @@ def answer(subject: RunSubject) -> Answer:
         return Answer(name="shuffled", question=question, sentence=sentence, numbers={"rows": 0})
     name = min(looks, key=lambda one: (GRAVEST.index(looks[one].kind), -looks[one].rows))
     look = looks[name]
-    numbers = {
-        "rows": look.rows,
-        "batch": look.batch,
-        "batch_blocks": look.batch_blocks,
-        "fair_batch_blocks": look.fair_batch_blocks,
-        "same_block": look.same_block,
-        "fair_same_block": look.fair_same_block,
-        "moved": look.moved,
-        "fair_moved": look.fair_moved,
-        "window": look.window,
-    }
+    numbers: dict[str, float] = {"rows": look.rows}
+    numbers |= (
+        {}
+        if look.kind == TINY
+        else {
+            "batch": look.batch,
+            "batch_blocks": look.batch_blocks,
+            "fair_batch_blocks": look.fair_batch_blocks,
+            "same_block": look.same_block,
+            "fair_same_block": look.fair_same_block,
+            "moved": look.moved,
+            "fair_moved": look.fair_moved,
+            "window": look.window,
+        }
+    )
     told = judged(subject, name)
     if len(looks) > 1:
         kinds = Counter(one.kind for one in looks.values())
-        words = ", ".join(f"{kinds[kind]} {kind}" for kind in GRAVEST if kinds[kind])
+        words = ", ".join(f"{kinds[one]} {COUNTED.get(one, one)}" for one in GRAVEST if kinds[one])
         told += f". Of the {len(looks):,} largest sources: {words}"
     return Answer(
         name="shuffled", question=question, sentence=f"{told}.", numbers=numbers, figure="shuffle"
@@ -51,10 +57,17 @@ def answer(subject: RunSubject) -> Answer:
 
 def judged(subject: RunSubject, name: str) -> str:
     """The verdict on the order of a source, with its numbers unless they say nothing."""
-    look = subject.looks[name]
-    which = f"The order of {name}" if len(subject.run.sources) > 1 else "The order"
-    told = f"{which} is {look.words}"
-    return told if look.kind == TINY else f"{told}: {measured(look)}"
+    look, several = subject.looks[name], len(subject.run.sources) > 1
+    if look.kind == TINY:
+        return f"{name} has {look.words}" if several else f"There are {look.words}"
+    if look.kind == STORED:
+        told = f"{name} comes {look.words}" if several else f"rows come {look.words}"
+    else:
+        told = f"the order of {name} is {look.words}" if several else f"the order is {look.words}"
+    if subject.is_shuffled_whole:
+        return f"Before the mix is shuffled as a whole, {told}: {measured(look)}"
+    told = told if several and look.kind == STORED else capital(told)  # a name stays as it is
+    return f"{told}: {measured(look)}"
 
 
 def measured(look: OrderLook) -> str:
@@ -62,7 +75,7 @@ def measured(look: OrderLook) -> str:
     if look.blocks > 1:
         return (
             f"{plural(look.batch, 'neighbouring row')} from {_blocks(look.batch_blocks)}, "
-            f"{look.fair_batch_blocks:,.3g} in a fair shuffle"
+            f"{amount(look.fair_batch_blocks)} in a fair shuffle"
         )
     return (
         f"a row moves {share(round(look.moved, 3))} of the epoch on average, "
@@ -71,7 +84,7 @@ def measured(look: OrderLook) -> str:
 
 
 def _blocks(count: float) -> str:
-    return "1 storage block" if count == 1 else f"{count:,.3g} storage blocks"
+    return amount(count, "storage block")
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
@@ -91,7 +104,7 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
 
 
 def _caution(name: str, look: OrderLook) -> Caution | None:
-    if look.kind == STORED and look.blocks > 1:
+    if look.kind == STORED and look.rows > look.batch:  # in a single step there is no order
         return Caution(
             words=f"{name} comes in stored order: {share(look.in_a_row)} of its rows follow the "
             "row that is stored before them.",

@@ -13,6 +13,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
+from tokenloom.report.reached import has_steps, is_endless, reached, within
 from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
 
@@ -84,23 +85,25 @@ def answer(subject: RunSubject) -> Answer:
     return Answer(
         name="lost",
         question="What is lost?",
-        sentence=". ".join(_clauses(found, tokens)) + ".",
+        sentence=". ".join(_clauses(found, tokens, subject)) + ".",
         numbers=numbers,
-        figure="lost" if tokens else "",
+        figure="lost" if tokens and has_steps(subject) else "",
     )
 
 
-def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
+def _clauses(found: Leftovers, tokens: int, subject: RunSubject) -> Iterator[str]:
     if not tokens:
         yield "The run selects no token, so there is none to lose"
         return
     yield from _in_no_row(found, tokens)
     never, rows = int(found.total("never_rows")), int(found.total("rows"))
-    if never and not (never == found.dropped and len(found.sources) == 1):
-        part = share(never, rows)
-        yield f"The run ends before it shows {plural(never, 'row')} ({part} of an epoch)"
+    alone = never == found.dropped and len(found.sources) == 1
+    if never and not alone and has_steps(subject):
+        missing = f"{plural(never, 'row')} ({share(never, rows)} of an epoch)"
+        endless = f"{missing} {'comes' if never == 1 else 'come'} after the {reached(subject)}"
+        yield endless if is_endless(subject) else f"The run ends before it shows {missing}"
     if found.examples:
-        yield capital(f"{share(found.filler)} of the cells are filler")
+        yield capital(f"{share(found.filler)} of the cells{within(subject)} are filler")
         if found.dropped:
             verb = "makes" if found.dropped == 1 else "make"
             last = "row" if found.dropped == 1 else plural(found.dropped, "row")
@@ -120,20 +123,20 @@ def _in_no_row(found: Leftovers, tokens: int) -> Iterator[str]:
         told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
         more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
         part, are = share(found.lost, tokens), "is" if found.lost == 1 else "are"
-        yield capital(f"{part} of {amount(tokens, 'token')} {are} in no row: {told}{more}")
+        yield capital(f"{part} of {found.selected} {are} in no row: {told}{more}")
     if not found.counted:
         left = share(found.total("uncounted"), tokens)
-        yield f"Of {amount(tokens, 'token')}, {left} were not counted: it takes long for splices"
+        yield f"Of {found.selected}, {left} were not counted: it takes long for splices"
     elif not found.lost:
-        yield f"Every one of {amount(tokens, 'token')} is in a row"
+        yield f"Every one of {found.selected} is in a row"
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
     """Losses that are larger than anybody would expect, each with what to do."""
     found = subject.leftovers
     yield from _lost(found.sources)
-    yield from _unreached(found)
-    yield from _unfilled(found)
+    yield from _unreached(found, subject)
+    yield from _unfilled(found, within(subject))
     yield from _cut(found.sources)
     examples = found.examples + found.dropped
     if found.examples and found.dropped > MUCH_DROPPED * examples:
@@ -167,20 +170,21 @@ def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
             )
 
 
-def _unreached(found: Leftovers) -> Iterator[Caution]:
+def _unreached(found: Leftovers, subject: RunSubject) -> Iterator[Caution]:
     """Sources that no step shows, although others are."""
     unseen = [one.name for one in found.sources if one.tokens and not one.shown]
     if unseen and found.examples:
         more = f" and {plural(len(unseen) - 3, 'other source')}" if len(unseen) > 3 else ""
+        step = f"None of the {reached(subject)}" if is_endless(subject) else "No step"
         yield Caution(
-            words=f"No step shows {', '.join(unseen[:3])}{more}.",
+            words=f"{step} shows {', '.join(unseen[:3])}{more}.",
             remedy="Give them more weight or rows, or take them out of the mix.",
             figure="lost",
             gravity=3,
         )
 
 
-def _unfilled(found: Leftovers) -> Iterator[Caution]:
+def _unfilled(found: Leftovers, where: str) -> Iterator[Caution]:
     def missing(one: SourceLeftovers) -> float:
         cells = one.shown * found.seq_len
         fill = (one.shown_tokens + one.inserted) / cells if cells else 1.0
@@ -190,8 +194,8 @@ def _unfilled(found: Leftovers) -> Iterator[Caution]:
     worst, others = _worst(found.sources, missing, 0.0)
     if worst is not None:
         yield Caution(
-            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are filler"
-            f"{others}.",
+            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells{where} are "
+            f"filler{others}.",
             remedy=_filling(worst),
             figure="rows" if worst.kind == "splice" else "packing",
             gravity=1,
