@@ -240,7 +240,7 @@ def test_a_plan_travels_as_plain_data_and_encodes_the_same(tmp_path):
 
 
 def test_a_process_that_did_another_build_reads_the_inputs_of_this_one(tmp_path):
-    """Names, sizes and settings are the same, and so is the fingerprint: only the folders differ."""
+    """Names, sizes and settings agree, and so do fingerprints: only the folders differ."""
     for day in ("monday", "tuesday"):
         (tmp_path / day).mkdir()
         lines = [json.dumps({"text": f"{day[:3]} {number:03}"}) for number in range(40)]

@@ -382,7 +382,7 @@ def test_gc_knows_the_files_of_an_unfinished_build_in_stretches(tmp_path):
     advice = r"incomplete.* Run the parts that are missing \(`--part K/N`\) and then `--finish`"
     with pytest.raises(tl.StoreNotFound, match=advice):
         tl.open(tmp_path / "s")
-    with pytest.raises(tl.StoreExists, match="unfinished build in stretches is here. Finish it"):
+    with pytest.raises(tl.StoreExists, match=r"unfinished build in stretches is here\. Finish it"):
         tl.build(inputs, tmp_path / "s", **SMALL)
     assert set(collect(tmp_path / "s").unfinished) > set(names)
     collect(tmp_path / "s", unfinished=True)
