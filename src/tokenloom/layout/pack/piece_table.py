@@ -161,6 +161,12 @@ class Columns:
         place += np.arange(len(place))
         return Columns(count, **{name: getattr(self, name)[place] for name in PIECES})
 
+    def filled(self, rows: int) -> Columns:
+        """The first so many rows; where there are fewer, the last one again, or empty ones."""
+        if len(self.count):
+            return self.picked(np.minimum(np.arange(rows), len(self.count) - 1))
+        return Columns(np.zeros(rows, np.int64), **{name: getattr(self, name) for name in PIECES})
+
     def based(self, base: Mapping[str, Int64]) -> Columns:
         """The same in int64, but for `flags`; `base` has column → what to add in each row [N]."""
         count = self.count.astype(np.int64)

@@ -25,6 +25,7 @@ from tokenloom.layout.allowance import about_to_visit, is_limited
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.estimated_groups import estimated_groups, may_sample, spread
 from tokenloom.layout.pack.groups import (
     Bounded,
     Groups,
@@ -103,9 +104,18 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
         if known is not None:
             return known.signed()
         forget("pack", identity)
+    if may_sample(max(line.documents, line.tokens // spec.seq_len)):
+        return _estimated(line, spec)
     groups = _work_out(line, spec) if share is None else _shared_out(line, spec, share)
     remember("pack", identity, groups.as_json())
     return _without_tokens(groups, identity).signed()
+
+
+def _estimated(line: Bounded, spec: PackSpec) -> Groups:
+    def planned(number: int, document: int) -> PackedRows:
+        return _group_from(line, spec, number, document)[1]
+
+    return estimated_groups(line, spec.group_docs, lambda one: _documents_in(one, spec), planned)
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -380,6 +390,9 @@ class Packed:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
+        if self.groups.sampled:  # spread evenly
+            shared = self.groups.tally.frame_tokens, max(1, self.groups.tally.rows)
+            return spread(rows + 1, *shared) - spread(rows, *shared)
         found = None
         if is_limited() and self._is_large and len(rows) <= FEW and self._on_disk is not None:
             found = self._on_disk.take(rows)
@@ -398,7 +411,8 @@ class Packed:
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
         assert least in (0, 1)
-        if not least or not self.groups.tally.inserted:  # every row has a stored token
+        known = not self.groups.tally.inserted or self.groups.sampled
+        if not least or known:  # every row has a stored token, or so it is taken
             return self.groups.tally.frame_tokens
         empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
         return int(self._tokens.sum(dtype=np.int64)) + empty
@@ -421,6 +435,8 @@ class Packed:
     @property
     def cost_digests(self) -> tuple[str, ...]:
         """Digests of the cached arrays that `costs` reads."""
+        if self.groups.sampled:
+            return ()
         return (self._remembered.digest,) if self._remembered.digest else ()
 
     def _group_of(self, rows: Int64) -> Int64:
@@ -443,7 +459,7 @@ class Packed:
     @property
     def kept_as(self) -> dict[str, Any] | None:
         """Names its plans in the plan cache; None if they are not worth a file."""
-        worth = self.line.documents >= WORTH_KEEPING
+        worth = self.line.documents >= WORTH_KEEPING and not self.groups.sampled
         return plan_identity(self.line, self.spec) if worth else None
 
     def keep_rows(self, share: Share | None = None) -> bool:
@@ -473,6 +489,9 @@ class Packed:
     def plan(self, number: int) -> Columns:
         """The rows of a group, planned."""
         _, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        if self.groups.sampled:
+            found = _columns(rows, begin - self.groups.address[number])
+            return found.filled(int(self.groups.rows[number]))
         if len(rows) != self.groups.rows[number]:
             self._refuse(number, "pack")
         self._compare(number, rows.tokens)
