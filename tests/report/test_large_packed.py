@@ -58,10 +58,20 @@ def test_a_step_in_very_many_groups_is_estimated_from_some_of_its_rows(store, fo
     monkeypatch.setattr(subject, "PLANNED_ROWS", 400)
     about = subject.RunSubject(fresh, subject.Asked(batch_size=512)).simulation
     assert any("of the 512 rows of a step were looked at" in note for note in about.notes)
-    assert "bytes" in about.estimated
-    each, known = (sum(one.useful_bytes for one in found.ranks) for found in (about, right))
-    assert each / about.steps == pytest.approx(known / right.steps, rel=0.2)
+    assert "ranks.bytes" in about.estimated
+    assert about.ranks[0].bytes <= 2 * right.ranks[0].bytes, "no more than the store has"
     assert about.exact_ranks[0].examples == 512
+
+
+def test_rows_that_stand_for_a_step_read_their_share_of_it(store):
+    settings = {"batch_size": 512, "fetch": "rows"}
+    right = simulate_run(packed(store), 1, **settings)
+    about = simulate_run(packed(store), 1, **settings, exact_examples=128)
+    for name in ("useful_bytes", "requests"):
+        known, told = (getattr(one.ranks[0], name) for one in (right, about))
+        assert told == pytest.approx(known, rel=0.25), name
+    assert "ranks.bytes" in about.estimated
+    assert "ranks.bytes" in right.exact
 
 
 def test_control_a_step_that_may_be_simulated_is_exact(store, folder):

@@ -20,7 +20,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import place
 from tokenloom.cli.printing import said, write
-from tokenloom.cli.runs import RUN_FILES, open_run, refuse_overrides
+from tokenloom.cli.runs import RUN_FILES, only_looking, open_run, refuse_overrides
 from tokenloom.errors import ConfigError, StateError, binary_size, plural
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.layout.pack.estimated_groups import sampled_plans
@@ -43,6 +43,11 @@ OF_STORE = ("format", "dtype", "eos", "bos", "vocab_size", "seal")
 
 def report(arguments: argparse.Namespace) -> int:
     """Write a report: `tokenloom report`."""
+    with only_looking():
+        return _report(arguments)
+
+
+def _report(arguments: argparse.Namespace) -> int:
     tell = _teller(arguments)
     tell("opening")
     # a page must not wait for the plan of 10^9 rows; a state is compared with the plan itself

@@ -131,7 +131,8 @@ def simulate_run(
     members = _started(run, settings if thin is None else thin.of(settings), first, first + exact)
     groups = _side_by_side(members)
     if thin is not None:
-        groups = [[thin.whole(one) for one in own] for own in groups]
+        pairs = zip(members, groups, strict=True)
+        groups = [[thin.whole(one, _most_bytes(rank)) for one in own] for rank, own in pairs]
     read = [_counted(rank, own, first) for rank, own in zip(members, groups, strict=True)]
     alone = _totals(members, [one.counts[-1] for one in read], counted, (first, first + exact))
     totals, bands = alone, None
@@ -225,9 +226,14 @@ def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> RankCo
     """What a rank had read at the end of every group."""
     steps = np.array([first, *(one.stop for one in groups)])
     counts = np.array([rank.start, *(one.counts for one in groups)], np.float64)
+    return RankCounts(steps, counts, _most_bytes(rank))
+
+
+def _most_bytes(rank: RankReads) -> float:
+    """Bytes that a rank can read at all, if its cache holds the whole run."""
     reading = rank.reading
     holds = rank.by_blocks and reading.total <= reading.capacity
-    return RankCounts(steps, counts, float(reading.total) if holds else float("inf"))
+    return float(reading.total) if holds else float("inf")
 
 
 def _rows(counted: Steps, rank: RankReads, steps: tuple[int, int]) -> int:

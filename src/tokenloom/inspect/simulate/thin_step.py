@@ -7,6 +7,7 @@ step; all others are taken to be alike, and a note says so.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from tokenloom.inspect.simulate.rank_reads import GroupRead, LoaderSettings
@@ -29,15 +30,16 @@ class ThinStep(NamedTuple):
         """The settings of loaders whose steps have these rows."""
         return settings._replace(batch_size=self.rows)
 
-    def whole(self, group: GroupRead) -> GroupRead:
-        """What a group of steps reads, given what it reads for these rows.
+    def whole(self, group: GroupRead, most: float = math.inf) -> GroupRead:
+        """What a group of steps reads, given what it reads for these rows: `most` bytes at most.
 
         >>> ThinStep(4, 10).whole(GroupRead(0, 1, 6, 800, (2, 6, 800, 640, 4, 0, 0, 0))).counts
         (5, 15, 2000, 1600, 10, 0, 0, 0)
         """
+        share = min(self.size / self.rows, max(1.0, most / max(1, group.bytes)))
 
         def times(count: int) -> int:
-            return round(count * self.size / self.rows)
+            return round(count * share)
 
         counts = tuple(map(times, group.counts))
         return group._replace(reads=times(group.reads), bytes=times(group.bytes), counts=counts)
