@@ -2,8 +2,9 @@
 
 Every figure is that of a fresh process (`python -m benchmarks.report WHAT KIND STORE`). One makes
 the plan of the run and a report while no sums are kept; one adds up the costs that the page shows;
-the next ones find everything. The plan of a packed run is made before anybody can ask it anything,
-so it is a row of its own.
+the next ones find everything, with steps of 64 and of 1,024 rows. The plan of a packed run is made
+before anybody can ask it anything, so it is a row of its own; the first report of all has to do
+without it, and estimates rows from a sample.
 
 Runs and the store are those of `benchmarks.looking`. Times are CPU-seconds of the report alone,
 memory is the peak of the whole process.
@@ -24,12 +25,15 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, ROUNDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
+from tokenloom.layout.pack.estimated_groups import sampled_plans
 from tokenloom.report import report_on
 from tokenloom.report.subject import POINTS, Asked, RunSubject
 
 __all__ = ["run"]
 
 MIB = 1 << 20
+
+LARGE = 1024  # rows of a large step
 
 
 def opened(kind: str, store: str) -> tl.Dataset:
@@ -48,9 +52,24 @@ def planned(kind: str, store: str) -> dict[str, float]:
 
 def reported(kind: str, store: str) -> dict[str, float]:
     """A report, from a process that has the plan and nothing else."""
-    found = opened(kind, store)
+    return _page(opened(kind, store), kind, time.process_time())
+
+
+def large_steps(kind: str, store: str) -> dict[str, float]:
+    """The same with many rows a step, each of another packed group."""
+    return _page(opened(kind, store), kind, time.process_time(), batch_size=LARGE)
+
+
+def unplanned(kind: str, store: str) -> dict[str, float]:
+    """A report that may not wait for a plan, from the opening on."""
     before = time.process_time()
-    page = report_on(found, name=kind).html
+    with sampled_plans():
+        found = opened(kind, store)
+    return _page(found, kind, before)
+
+
+def _page(found: tl.Dataset, kind: str, before: float, **settings: Any) -> dict[str, float]:
+    page = report_on(found, name=kind, **settings).html
     took = time.process_time() - before
     greyed = page.count('class="figure unable"')
     return {"seconds": took, "peak": _peak() / MIB, "bytes": len(page), "greyed": greyed}
@@ -74,7 +93,13 @@ def summed(kind: str, store: str) -> dict[str, float]:
     return {"seconds": time.process_time() - before}
 
 
-WHAT = {"planned": planned, "reported": reported, "summed": summed}
+WHAT = {
+    "planned": planned,
+    "reported": reported,
+    "large_steps": large_steps,
+    "unplanned": unplanned,
+    "summed": summed,
+}
 
 
 def run(folder: Path, size: str, command: str) -> list[Table]:
@@ -98,10 +123,13 @@ def _kind(kind: str, root: Path, folder: Path, size: str) -> list[Row]:
             return WHAT[what](kind, str(root))
         return _asked(what, kind, root, folder)
 
+    alone = ask("unplanned")
     first = ask("planned")
     name = f"{kind}, {int(first['rows']):,} rows"
-    rows = [_row(f"{name}: the plan", [first["seconds"]], "CPU-s")]
+    rows = _reports(f"{name}: report, no plan kept", [alone])
+    rows += [_row(f"{name}: the plan", [first["seconds"]], "CPU-s")]
     rows += _reports(f"{name}: report, no sums kept", [ask("reported")])
+    rows += _reports(f"{name}: report, {LARGE:,} rows a step", [ask("large_steps")])
     rows.append(_row(f"{name}: the sums it shows", [ask("summed")["seconds"]], "CPU-s"))
     rows += _reports(f"{name}: report, sums kept", [ask("reported") for _ in range(ROUNDS[size])])
     return rows

@@ -607,25 +607,26 @@ def test_a_step_whose_sums_are_not_kept_is_greyed_with_the_command(tmp_path, mon
 
     late = Asked(Session([by_tokens(tmp_path)], ["late"], 16))
     monkeypatch.setattr(unkept, "QUICK_ROWS", 3)
-    for page, values in (
-        ("step", {"step": 50}),
-        ("row", {"index": 800}),
-        ("compare", {"a": 50, "b": 50}),
-        ("goto", {"source": "s0", "after": 800}),
+    for page, values, advice in (
+        ("step", {"step": 6000}, "run.at(step=6000, batch_size=16)"),
+        ("row", {"index": 96000}, "run.at(96000)"),
+        ("compare", {"a": 6000, "b": 6000}, "run.at(step=6000, batch_size=16)"),
+        ("goto", {"source": "s0", "after": 96000}, "run.at(96000)"),
     ):
         found = late.html(page, **values)
         assert "not kept yet" in found, page
-        assert "run.at(800)" in found
-    found = late.html("document", source="s0", document=1, after=900)
+        assert advice in found
+    found = late.html("document", source="s0", document=1, after=96100)
     assert "not kept yet" in found
-    assert "run.next('s0', 1, after=900)" in html.unescape(found)
+    assert "run.next('s0', 1, after=96100)" in html.unescape(found)
     assert 'class="cell plain"' in found  # its tokens are shown
     assert late.get("find", kind="text", wanted="a").status == 200
-    late.session.run().run.at(800)  # what the page says to do
-    assert "<h1>Example 800" in late.html("row", index=800)
+    late.session.run().run.at(step=6000, batch_size=16)  # what the page says to do
+    assert "<h1>Example 96,000" in late.html("row", index=96000)
+    assert "<h1>Step 6,000" in late.html("step", step=6000)
 
 
 def test_control_with_time_for_them_the_same_pages_are_shown(tmp_path):
     late = Asked(Session([by_tokens(tmp_path)], ["late"], 16))
-    assert "<h1>Step 50" in late.html("step", step=50)
+    assert "<h1>Step 6,000" in late.html("step", step=6000)
     assert "not kept" not in late.html("document", source="s0", document=1, after=900)

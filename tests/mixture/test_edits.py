@@ -332,6 +332,18 @@ def test_quarantine_through_the_loader_and_by_blocks(three):
                 assert np.array_equal(batch.loss_mask, alone.loss_mask)
 
 
+def test_few_documents_that_are_left_out_are_followed_to_their_rows(three, monkeypatch):
+    monkeypatch.setattr(plan_module, "LOOKED_AT", 0)
+    run, asked = three["books"].run, []
+    inner = type(run.layout).spans
+    count = lambda self, epoch, rows: asked.append(len(rows)) or inner(self, epoch, rows)  # noqa: E731
+    monkeypatch.setattr(type(run.layout), "spans", count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tl.mix(three).edit(at=0, quarantine=[("books", 3)])
+    assert 0 < sum(asked) < run.rows
+
+
 def test_rows_that_are_wholly_blank_are_counted_and_warned_of(three):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -341,9 +353,15 @@ def test_rows_that_are_wholly_blank_are_counted_and_warned_of(three):
     assert any("blank" in str(one.message) for one in said)
 
 
-@pytest.mark.parametrize(("looked_at", "of"), [(1 << 22, ""), (17, " of the first 17")])
-def test_the_blank_rows_of_a_source_are_counted_to_the_row(three, monkeypatch, looked_at, of):
+@pytest.mark.parametrize(
+    ("looked_at", "of", "followed"),
+    [(1 << 22, "", 0), (17, " of the first 17", 0), (1 << 22, "", 64)],
+)
+def test_the_blank_rows_of_a_source_are_counted_to_the_row(
+    three, monkeypatch, looked_at, of, followed
+):
     monkeypatch.setattr(plan_module, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(plan_module, "FOLLOWED", followed)
     monkeypatch.setattr(plan_module, "TOGETHER", 5)
     run = three["books"].run
     spans, hidden = run.layout.spans(0, np.arange(run.rows)), {*range(20), 40}

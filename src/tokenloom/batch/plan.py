@@ -27,6 +27,8 @@ Int64 = NDArray[np.int64]
 
 LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows searched for blank ones: in total, and at a time
 
+FOLLOWED = 64  # hidden documents whose rows are looked up; for more, all rows are searched
+
 
 class PlanPart:
     """The examples of one source in a plan.
@@ -196,11 +198,20 @@ class Plan:
 
 
 def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
-    """The number of rows that hold hidden documents only, and of rows examined."""
-    looked, found = min(run.rows, LOOKED_AT), 0
+    """The number of rows that hold hidden documents only, and of rows examined.
+
+    A row without one of them is none of these, so a few documents are followed to their rows.
+    """
     last = int(run.phases.epoch[-1])
-    for low in range(0, looked, TOGETHER):
-        spans = run.layout.spans(last, np.arange(low, min(low + TOGETHER, looked)))
+    if len(blanks.document) <= FOLLOWED:
+        places = [run.layout.find(last, one) for one in blanks.document.tolist()]
+        rows, looked = np.unique(np.concatenate([np.empty(0, np.int64), *places])), run.rows
+    else:
+        looked = min(run.rows, LOOKED_AT)
+        rows = np.arange(looked)
+    found = 0
+    for low in range(0, len(rows), TOGETHER):
+        spans = run.layout.spans(last, rows[low : low + TOGETHER])
         hidden = np.isin(spans.document, blanks.document)
         sums = np.concatenate([[0], np.cumsum(~hidden)])[spans.frame]
         found += int((np.diff(sums) == 0).sum())

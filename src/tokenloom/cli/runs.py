@@ -7,6 +7,9 @@ the same things about them, and knows the batch size that a run file gives.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,10 +17,19 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.config import load
 from tokenloom.errors import ConfigError, InputError
+from tokenloom.runfiles.make import only_looked_at
 
 RUN_FILES = (".yaml", ".yml", ".json", ".toml")
 
-__all__ = ["RUN_FILES", "batch_size_of", "open_run", "open_target", "pair", "refuse_overrides"]
+__all__ = [
+    "RUN_FILES",
+    "batch_size_of",
+    "only_looking",
+    "open_run",
+    "open_target",
+    "pair",
+    "refuse_overrides",
+]
 
 
 def open_run(path: str, changed: list[str] | None = None) -> Dataset:
@@ -30,6 +42,22 @@ def open_run(path: str, changed: list[str] | None = None) -> Dataset:
         return load(path, overrides=changed or ())
     except FileNotFoundError:
         raise InputError(f"{path}: no such file. `tokenloom init FOLDER` writes one.") from None
+
+
+@contextlib.contextmanager
+def only_looking() -> Iterator[None]:
+    """For commands that show a run: it may be empty, and documents that it chose are not listed."""
+    log = logging.getLogger("tokenloom")
+    log.addFilter(_is_no_list)
+    try:
+        with only_looked_at():
+            yield
+    finally:
+        log.removeFilter(_is_no_list)
+
+
+def _is_no_list(record: logging.LogRecord) -> bool:
+    return "Selected " not in str(record.msg)
 
 
 def open_target(path: str, changed: list[str]) -> Dataset | Store:

@@ -38,6 +38,8 @@ __all__ = ["ASSETS", "PAGES", "answered", "routed"]
 
 Made = ExplorerPage | Elsewhere | Download
 
+Wanted = tuple[ExploredRun, tuple[int, ...], tuple[int, ...]]  # a run, its examples, its steps
+
 PAGES: dict[str, Callable[[Session, Query], Made]] = {
     "": step_page,
     "step": step_page,
@@ -100,10 +102,7 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
         with quickly(name):
             return reply_of(session, PAGES[name](session, asked))
     except NotKept as missing:
-        explored = session.run(asked.whole("run", 0, 1))
-        body = greyed("What is missing", missing, explored.keeping(_example(explored, asked)))
-        page = ExplorerPage(title="Not shown yet", body=body, run=explored.number)
-        return reply_of(session, page)
+        return reply_of(session, _grey(session, name, asked, missing))
     except (TokenloomError, IndexError, KeyError) as error:
         said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         return _failed(session, 400, said)
@@ -112,11 +111,22 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
         return _failed(session, 500, "This page failed; the terminal shows why.")
 
 
-def _example(explored: ExploredRun, asked: Query) -> int:
-    """The example that a page was asked for, by whatever name it was."""
-    steps = [asked.whole(name, 0) for name in ("step", "a", "b")]
-    examples = [asked.whole(name, 0) for name in ("index", "after", "at")]
-    return max(*examples, explored.steps.begin(max(steps)))
+def _grey(session: Session, page: str, asked: Query, missing: NotKept) -> ExplorerPage:
+    """What is shown instead of a page that needs what is not kept: why, and what keeps it."""
+    explored = session.run(asked.whole("run", 0, 1))
+    if page in ("compare", "diff"):
+        a = asked.whole("a", 0)
+        b = asked.whole("b", a + 1 if len(session.runs) == 1 else a)
+        wanted: list[Wanted] = [(session.run(0), (), (a,)), (session.other, (), (b,))]
+    else:
+        named = tuple(name for name in ("index", "after", "at") if asked.has(name))
+        examples = tuple(asked.whole(name, 0) for name in named)
+        wanted = [(explored, examples, () if named else (asked.whole("step", 0),))]
+    codes = dict.fromkeys(
+        one.keeping(missing, examples=examples, steps=steps) for one, examples, steps in wanted
+    )
+    body = greyed("What is missing", missing, "\n".join(codes))
+    return ExplorerPage(title="Not shown yet", body=body, run=explored.number)
 
 
 def _failed(session: Session, status: int, said: str) -> HttpReply:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenloom.errors import NotKept
 from tokenloom.explore.query import link
-from tokenloom.explore.session import Session
+from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.unkept import missing_words
 from tokenloom.explore.wire_text import HTML, HttpReply
 from tokenloom.page.figure import code_block
@@ -40,6 +40,8 @@ WAYS = (
     ("edit", "Edit"),
     ("overview", "Overview"),
 )
+
+OF_ALL = ("compare", "edit")  # ways that are about the first run, or both
 
 KEYS = (
     ("n p", "next and previous step"),
@@ -144,15 +146,32 @@ def _renewal(seconds: int) -> Markup:
 
 
 def _top(session: Session, page: ExplorerPage) -> Markup:
+    number = page.run or None
     ways = (
-        tag("li", tag("a", words, href=way, aria_current="page" if way == page.way else None))
+        tag(
+            "li",
+            tag(
+                "a",
+                words,
+                href=way if way in OF_ALL else link(way, run=number),
+                aria_current="page" if way == page.way else None,
+            ),
+        )
         for way, words in WAYS
     )
-    explored = session.run(page.run)
-    name = tag("b", tag("bdi", explored.name), title=explored.path or None)
-    brand = tag("span", "tokenloom ", name, class_="brand")
+    names = (_run_name(one, one.number == page.run) for one in session.runs)
+    brand = tag("span", "tokenloom ", *names, class_="brand")
     nav = tag("nav", tag("ul", *ways), class_="ways", aria_label="Pages")
     return tag("header", brand, nav, theme_button(), class_="top")
+
+
+def _run_name(one: ExploredRun, shown: bool) -> Markup:
+    """The name of a run; it leads to the steps of the one that is not shown."""
+    title = one.path or None
+    if shown:
+        return tag("b", tag("bdi", one.name), title=title)
+    to = link("step", run=one.number or None)
+    return tag("span", " ", tag("a", tag("bdi", one.name), href=to, title=title), " ")
 
 
 def _foot(page: ExplorerPage) -> Markup | None:

@@ -20,6 +20,7 @@ from tokenloom.errors import NotKept
 __all__ = [
     "MOST_ROWS",
     "PLANNED",
+    "READ",
     "about_to_visit",
     "at_most",
     "is_limited",
@@ -30,6 +31,8 @@ __all__ = [
 MOST_ROWS = 1 << 24  # half a second of sums, or two seconds of packing
 
 PLANNED = 4  # planning a row takes as long as adding up four
+
+READ = 2  # rows of a kept plan are read and compared in the time of adding up one
 
 _left: ContextVar[list[int] | None] = ContextVar("rows that may be visited", default=None)
 

@@ -22,7 +22,7 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts, EvenCosts, ShortLastCosts
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.order.stretches import sum_of_first
@@ -250,7 +250,10 @@ def costs_of(
     if cost == "loss_tokens":
         assert count is not None
         return SummedCosts(RunPrices(run, least, count), n)
-    each = run.layout.row_tokens
+    layout, each = run.layout, run.layout.row_tokens
+    if isinstance(layout, Packed) and layout.groups.sampled:
+        total = layout.groups.tally.frame_tokens
+        return EvenCosts(max(1, total, least * run.rows), max(1, run.rows), n)
     if each is None:
         return SummedCosts(RunPrices(run, least), n)
     usual, short = (max(least, size) for size in each)

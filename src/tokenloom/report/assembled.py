@@ -40,6 +40,7 @@ from tokenloom.report.questions import (
     what_is_trained,
 )
 from tokenloom.report.report_file import Report
+from tokenloom.report.sampled_plans import sample_cautions
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.targets.audit_report import audit_report
 from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
@@ -116,7 +117,7 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     """The report on a run; its audit and its evaluations come last."""
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
-    cautions = [*_audit_cautions(subject)]
+    cautions = [*_audit_cautions(subject), *sample_cautions(subject)]
     for question in QUESTIONS:
         asked.tell(question.__name__.rpartition(".")[2].replace("_", " "))
         cautions += question.cautions(subject)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,9 @@ ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
 EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
 
-PLANNED_ROWS = 1 << 23  # of packed groups that have to be planned for them
+PLANNED_ROWS = 1 << 23  # of packed groups that may be planned for them
+
+FEWEST_READ = 16  # examples of a rank that stand for a step, where each takes a whole group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,9 +146,7 @@ class RunSubject:
             return None
         asked = self.asked
         asked.tell(f"simulating {plural(self.step_count, 'step')}")
-        with at_most():
-            exact, planned = self._examples_read()
-        with at_most(MOST_ROWS + 2 * PLANNED * planned):
+        with at_most(MOST_ROWS + 2 * self._read.price):
             return simulate_run(
                 self.run,
                 self.step_count,
@@ -157,7 +157,7 @@ class RunSubject:
                 cache_bytes=asked.cache_bytes,
                 step_seconds=asked.step_seconds,
                 points=1,  # `consumption` has the others
-                exact_examples=exact,
+                exact_examples=self._read.examples,
             )
 
     @lazy
@@ -170,7 +170,7 @@ class RunSubject:
         found = self.simulation
         if found is None or found.exact_steps == 1:
             return () if found is None else found.exact_ranks
-        with at_most(MOST_ROWS + 2 * PLANNED * _planned(self.run.run, self.steps.size(0))):
+        with at_most(MOST_ROWS + 2 * self._read.price):
             alone = simulate_run(
                 self.run,
                 1,
@@ -178,7 +178,7 @@ class RunSubject:
                 ranks=self.asked.ranks,
                 cache_bytes=self.asked.cache_bytes,
                 points=1,
-                exact_examples=self.steps.size(0),
+                exact_examples=min(self.steps.size(0), self._read.examples),
             )
         return alone.exact_ranks
 
@@ -234,15 +234,16 @@ class RunSubject:
         """Examples that are trained already, if that was told."""
         return self.asked.examples
 
-    def _examples_read(self) -> tuple[int, int]:
-        """Examples whose reads are simulated, fewer where each is in another packed group.
-
-        The second number are the rows of these groups.
-        """
-        most, step = min(self.examples, EXACT_EXAMPLES), self.steps.size(0)
-        while (rows := _planned(self.run.run, most)) > PLANNED_ROWS and most > step:
-            most = max(step, most // 4)
-        return max(1, most), rows
+    @lazy
+    def _read(self) -> _Read:
+        """Examples whose reads are simulated, fewer where each is in another packed group."""
+        most, fewest = min(self.examples, EXACT_EXAMPLES), FEWEST_READ * self.asked.ranks
+        with at_most():
+            price = _price(self.run.run, most)
+            while price > PLANNED * PLANNED_ROWS and most > fewest:
+                most = max(fewest, most // 4)
+                price = _price(self.run.run, most)
+        return _Read(max(1, most), price)
 
     def reason_for(self, missing: NotKept) -> str:
         """Why something is not shown, and what to do: sums or plans that nobody has kept."""
@@ -311,13 +312,16 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _planned(run: Run, examples: int) -> int:
-    """Rows of the packed groups that the first examples are in; whole groups are planned."""
-    total = 0
-    for part in run.placed(np.arange(examples)):
-        layout = part.run.layout
-        if isinstance(layout, Packed):
-            blocks = layout.blocks()
-            low, high = blocks.edges(np.unique(blocks.of(part.row)))
-            total += int((high - low).sum())
-    return total
+class _Read(NamedTuple):
+    """Examples whose reads are simulated, and rows that count as visited for it."""
+
+    examples: int
+    price: int
+
+
+def _price(run: Run, examples: int) -> int:
+    """Rows that count as visited to tell what is in the first packed examples."""
+    parts = run.placed(np.arange(examples))
+    return sum(
+        part.run.layout.price(part.row) for part in parts if isinstance(part.run.layout, Packed)
+    )

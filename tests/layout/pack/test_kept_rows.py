@@ -19,7 +19,9 @@ from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.documents.line import ChosenLine, WholeLine
-from tokenloom.layout.pack import kept_rows
+from tokenloom.errors import NotKept
+from tokenloom.layout.allowance import at_most
+from tokenloom.layout.pack import kept_rows, row_file
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.layout.pack.plan import plan_group
@@ -121,6 +123,8 @@ def test_rows_in_any_order_are_those_of_their_groups_planned_anew(
     with ToyStore(numbered(lengths)) as toy, pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouping, "KEPT_BYTES", budget)
         patch.setattr(kept_rows, "TOGETHER", 2)
+        patch.setattr(kept_rows, "SPARSE", 0)
+        patch.setattr(row_file, "STRETCH", 3)
         reader, every = toy.store._reader, np.arange(toy.store.num_documents)
         line = ChosenLine(reader, every[::-2]) if chosen else WholeLine(reader)
         layout = grouping.Packed(PackSpec(seq_len=8, group_docs=group_docs, **options), line)
@@ -132,6 +136,11 @@ def test_rows_in_any_order_are_those_of_their_groups_planned_anew(
         fresh = grouping.Packed(layout.spec, layout.line)  # from the plan cache, if it is there
         assert_same(fresh.spans(0, rows), expected)
         assert_same(fresh.spans(0, rows[:0]), slow_spans(layout, []))
+        layout.keep_rows()
+        hurried = grouping.Packed(layout.spec, layout.line)
+        with at_most(len(rows) * 3):
+            assert_same(hurried.spans(0, rows), expected)
+        assert_same(fresh.spans(0, rows), expected)
 
 
 # -- counts ----------------------------------------------------------------------------------
@@ -400,6 +409,94 @@ def test_a_piece_takes_eight_bytes_at_the_usual_settings():
     zeros = np.zeros(count, np.uint8)
     rows = Columns(np.full(100, 100), every, every * 3, zeros + 3, zeros, zeros, zeros)
     assert len(rows.to_bytes(kinds)) == 1 + 100 * 2 + count * 8
+
+
+# -- few rows, where somebody waits ---------------------------------------------------------------
+
+
+@pytest.fixture
+def stretched(monkeypatch):
+    """Parts of two rows; a page reads them wherever it lacks a group."""
+    monkeypatch.setattr(row_file, "STRETCH", 2)
+    monkeypatch.setattr(kept_rows, "SPARSE", 1)
+
+
+def test_who_waits_reads_the_rows_that_are_wanted_and_plans_nothing(
+    toy, folder, planned, stretched
+):
+    run = packed(toy, group_docs=30)
+    expected = run.spans(np.arange(8)).document.tolist()
+    run.run.layout.keep_rows()
+    hurried = packed(toy, group_docs=30)
+    layout = hurried.run.layout
+    planned.clear()
+    with at_most(8 * 2):
+        assert hurried.spans(np.arange(8)).document.tolist() == expected
+    assert planned == []
+    assert not layout._kept._table.has.any(), "no group was read for one row of it"
+    rows = hurried.run.locate(np.arange(8))[1]
+    with at_most(10**6):
+        assert layout.price(rows) <= 8
+        assert len(np.unique(layout._group_of(rows))) > 1
+    path = kept(folder)[0]
+    path.unlink()
+    other = packed(toy, group_docs=30)
+    with at_most(8 * 2), pytest.raises(NotKept, match="the plans of packed groups"):
+        other.spans(np.arange(8))
+
+
+def test_who_waits_finds_what_another_process_has_kept_meanwhile(toy, folder, stretched):
+    hurried = packed(toy)
+    with at_most(8 * 2), pytest.raises(NotKept):
+        hurried.spans(np.arange(8))
+    packed(toy).run.layout.keep_rows()
+    with at_most(8 * 2):
+        found = hurried.spans(np.arange(8)).document.tolist()
+    assert found == packed(toy).spans(np.arange(8)).document.tolist()
+
+
+def test_groups_that_nobody_can_keep_are_planned_while_somebody_waits(toy, monkeypatch):
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**6)
+    with at_most(0):
+        assert len(packed(toy).spans(np.arange(8))) == 8
+
+
+def test_who_waits_does_not_plan_all_groups_when_the_table_is_full(
+    toy, folder, planned, monkeypatch
+):
+    monkeypatch.setattr(grouping, "KEPT_BYTES", 300)
+    hurried = packed(toy)
+    groups = len(hurried.run.layout.groups)
+    planned.clear()
+    with at_most(10**6):
+        for document in range(0, 200, 10):
+            hurried.run.layout.find(0, document)
+    assert 0 < len(planned) < groups
+    assert kept(folder) == []
+
+
+@pytest.mark.parametrize("wrong", ["damage", "another size", "no plan"])
+def test_a_wrong_part_is_found_by_who_waits_for_a_row_of_it(
+    toy, folder, stretched, wrong, monkeypatch, caplog
+):
+    expected = packed(toy).spans(np.arange(8)).document.tolist()
+    packed(toy).run.layout.keep_rows()
+    (path,) = kept(folder)
+    for module in (grouping, kept_rows):
+        monkeypatch.setattr(module, "random_places", lambda count: np.empty(0, np.int64))
+    if wrong == "damage":
+        raw = bytearray(path.read_bytes())
+        raw[: len(raw) // 2] = bytes(one ^ 1 for one in raw[: len(raw) // 2])
+        path.write_bytes(raw)
+    elif wrong == "another size":
+        poison(path, lambda parts: [part + b"\0" for part in parts])
+    else:
+        poison(path, lambda parts: [part[:-1] + b"\xff" for part in parts])
+    hurried = packed(toy)
+    with at_most(10**6):
+        assert hurried.spans(np.arange(8)).document.tolist() == expected
+    assert "it is not the plan" in caplog.text
+    assert not path.exists()
 
 
 # -- whether a file is believed ----------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tokenloom.arguments import check_between
 from tokenloom.cli.printing import write
-from tokenloom.cli.runs import open_run
+from tokenloom.cli.runs import only_looking, open_run
 from tokenloom.errors import ConfigError
 from tokenloom.explore.server import Server, serve
 from tokenloom.explore.session import Session
@@ -23,6 +23,11 @@ __all__ = ["explore"]
 
 def explore(arguments: argparse.Namespace) -> int:
     """Serve the pages of one run or two until Ctrl-C: `tokenloom explore`."""
+    with only_looking():
+        return _explore(arguments)
+
+
+def _explore(arguments: argparse.Namespace) -> int:
     check_between("--port", arguments.port, 0, 65535)
     paths = [arguments.run] + ([arguments.other] if arguments.other else [])
     last = len(paths) - 1  # --set changes the other run, as in diff

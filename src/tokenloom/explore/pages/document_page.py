@@ -144,7 +144,9 @@ def _places(
     try:
         found, reason, later = next_places(explored, source, document, after, PLACES)
     except NotKept as missing:
-        return greyed(title, missing, explored.keeping(max(0, after), (source, document)))
+        wanted = source, document
+        code = explored.keeping(missing, examples=(max(0, after),), document=wanted)
+        return greyed(title, missing, code)
     parts: list[Markup] = []
     if found:
         number = explored.number or None

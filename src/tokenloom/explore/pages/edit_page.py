@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.errors import ConfigError, NotKept, TokenloomError
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import Download, ExplorerPage, field
+from tokenloom.explore.shell import Download, ExplorerPage, field, greyed
 from tokenloom.explore.weights_in_force import told_weights
 from tokenloom.page.figure import Numbers, code_block, numbers_html
 from tokenloom.page.markup import EMPTY, Markup, tag
@@ -30,7 +30,7 @@ LOOKED = 4096  # examples that shares are counted in
 
 FAR = (0, 16, 256)  # how many of these after the edit
 
-PROVED = 4096  # examples before the edit whose plans are compared
+PROVED = 64  # examples before the edit whose plans are compared
 
 SHOWN_SOURCES = 30
 
@@ -78,6 +78,9 @@ def edit_page(session: Session, query: Query) -> ExplorerPage | Download:
         if query.has("save"):
             return Download(name=_file_name(explored), text=_file_text(explored, made))
         shown = _preview(explored, made, change, warned)
+    except NotKept as missing:
+        code = explored.keeping(missing, examples=(change.at + FAR[-1] * LOOKED,))
+        shown = tag("section", greyed("What is missing", missing, code), id="preview")
     except (TokenloomError, IndexError) as error:
         shown = tag("section", tag("p", str(error), class_="reason", role="alert"), id="preview")
     return _page(explored, query, shown)
@@ -238,7 +241,7 @@ def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit, warned: li
 
 def _new_file(explored: ExploredRun, made: Dataset) -> list[Markup]:
     """What is new in the run file, and the whole of it if it is not too long to be read."""
-    old, new = (_mapping(explored, one) for one in (explored.run, made))
+    old, new = explored.settings, _mapping(explored, made)
     lines = dumped(
         {
             name: _new_part(old.get(name), part)
@@ -292,8 +295,10 @@ def _file_text(explored: ExploredRun, made: Dataset) -> str:
     return dumped(_mapping(explored, made))
 
 
-def _mapping(explored: ExploredRun, run: Dataset) -> dict[str, Any]:
-    return run_mapping(run, folder=os.path.dirname(explored.path))
+def _mapping(explored: ExploredRun, made: Dataset) -> dict[str, Any]:
+    """The settings of an edited run; those of its sources stay as they are."""
+    folder = os.path.dirname(explored.path)
+    return run_mapping(made, folder=folder, known=explored.settings["sources"])
 
 
 def _file_name(explored: ExploredRun) -> str:

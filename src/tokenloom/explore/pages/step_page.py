@@ -53,10 +53,20 @@ def step_page(session: Session, query: Query) -> ExplorerPage:
         body=joined(parts),
         way="step",
         lead=f"{plural(len(indices), 'row')} of {explored.run.seq_len:,} tokens, examples {low:,} "
-        f"to {high:,} · {last}.",
+        f"to {high:,} · {last}.{_short(explored, step, len(indices))}",
         turns=tuple(_keys(explored, step, count, rows)),
         run=explored.number,
     )
+
+
+def _short(explored: ExploredRun, step: int, rows: int) -> str:
+    """What becomes of a last step with too few rows; nothing for the others."""
+    if rows == explored.steps.size(step):
+        return ""
+    file = explored.run.file
+    end = "drop" if file is None else str(file.loader.get("end", "drop"))
+    kept = "a loader drops it, unless it has end='pad' or end='wrap'"
+    return f" This step is short: {kept if end == 'drop' else f'end={end!r} fills it'}."
 
 
 def _keys(

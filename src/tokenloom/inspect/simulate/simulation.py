@@ -44,6 +44,7 @@ from tokenloom.inspect.simulate.rank_reads import (
 )
 from tokenloom.inspect.simulate.repeats import repeats_of
 from tokenloom.inspect.simulate.stalls import simulate_stalls
+from tokenloom.inspect.simulate.thin_step import ThinStep, thinned
 from tokenloom.loader.forecast import FITS, ROWS, THRASHES
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
@@ -82,7 +83,8 @@ def simulate_run(
 
     Reads, bytes and cache hits are those of `tokenloom.Loader` in new processes that load these
     steps and no more, to the read. They are simulated step by step up to `exact_examples`; beyond
-    that, reads follow from whole bands, and the answer names which numbers do.
+    that, reads follow from whole bands, and the answer names which numbers do. Where not even one
+    step is that small, they follow from so many rows of it.
 
     Args:
         run: the run.
@@ -124,9 +126,13 @@ def simulate_run(
     limit = integer("exact_examples", exact_examples, 1)
     looked = shadow_of(run, cache_bytes, ReadCounters())[0].run  # its cache is nobody else's
     band = band_of(looked, limit)
-    exact = exact_steps(last - first, size, band, limit)
-    members = _started(run, settings, first, first + exact)
+    thin = thinned(counted.size(first), limit, ranks)
+    exact = exact_steps(last - first, size, band, limit) if thin is None else 1
+    members = _started(run, settings if thin is None else thin.of(settings), first, first + exact)
     groups = _side_by_side(members)
+    if thin is not None:
+        pairs = zip(members, groups, strict=True)
+        groups = [[thin.whole(one, _most_bytes(rank)) for one in own] for rank, own in pairs]
     read = [_counted(rank, own, first) for rank, own in zip(members, groups, strict=True)]
     alone = _totals(members, [one.counts[-1] for one in read], counted, (first, first + exact))
     totals, bands = alone, None
@@ -137,12 +143,13 @@ def simulate_run(
     counted_rows = _Consumption(looked)
     shown = _shown(counted_rows, begin, stop)
     over_time = _over_time(counted_rows, counted, (first, last), points, end)
-    exact_names = [*SHOWN, *(READ if bands is None else ())]
-    estimated = [] if bands is None else [*READ]
+    is_exact = bands is None and thin is None
+    exact_names = [*SHOWN, *(READ if is_exact else ())]
+    estimated = [] if is_exact else [*READ]
     if counted_rows.missing is not None:
         exact_names = [name for name in exact_names if name not in COUNTED]
         estimated = [*COUNTED, *estimated]
-    notes = _notes(run, members, bands, exact, latency, bandwidth, step_seconds, end)
+    notes = _notes(run, members, bands, exact, latency, bandwidth, step_seconds, end, thin)
     return Simulation(
         first=first,
         steps=last - first,
@@ -219,9 +226,14 @@ def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> RankCo
     """What a rank had read at the end of every group."""
     steps = np.array([first, *(one.stop for one in groups)])
     counts = np.array([rank.start, *(one.counts for one in groups)], np.float64)
+    return RankCounts(steps, counts, _most_bytes(rank))
+
+
+def _most_bytes(rank: RankReads) -> float:
+    """Bytes that a rank can read at all, if its cache holds the whole run."""
     reading = rank.reading
     holds = rank.by_blocks and reading.total <= reading.capacity
-    return RankCounts(steps, counts, float(reading.total) if holds else float("inf"))
+    return float(reading.total) if holds else float("inf")
 
 
 def _rows(counted: Steps, rank: RankReads, steps: tuple[int, int]) -> int:
@@ -358,16 +370,18 @@ def _notes(
     bandwidth: float | None,
     step_seconds: float | None,
     end: str,
+    thin: ThinStep | None,
 ) -> list[str]:
     """What to know about the numbers."""
-    found = []
+    found = [] if thin is None else [thin.note]
     if bands is not None:
         kind = "bands" if bands.is_band else "stretches"
-        found.append(
-            f"the reads of the first {exact:,} steps are exact; the rest follow from "
-            f"{bands.bands} whole {kind} of {bands.examples:,} examples"
-            + ("" if bands.spread is None else f" (standard error of bytes {bands.spread:.2%})")
-        )
+        if thin is None:
+            found.append(
+                f"the reads of the first {exact:,} steps are exact; the rest follow from "
+                f"{bands.bands} whole {kind} of {bands.examples:,} examples"
+                + ("" if bands.spread is None else f" (standard error of bytes {bands.spread:.2%})")
+            )
         if any(one.reader.rules.verify == "first" for one in run.sources.values()):
             found.append(
                 "what is read for the first time is checked, which may read more; bands "

@@ -88,6 +88,7 @@ class Groups:
         looked_at: random groups, planned here → what to check such files with.
         digest: sha256 of the arrays; empty if they are not worth a file.
         tokens_digest: the same of `tokens`.
+        sampled: groups that were planned to estimate the rows of all; 0: every number is exact.
     """
 
     document: Int64
@@ -98,6 +99,7 @@ class Groups:
     looked_at: Mapping[int, LookedAt] = field(default_factory=dict)
     digest: str = ""
     tokens_digest: str = ""
+    sampled: int = 0
 
     def __len__(self) -> int:
         """Number of groups."""

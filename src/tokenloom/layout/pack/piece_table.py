@@ -7,7 +7,7 @@ first use, so rows of any groups are found by one gather.
 
 A piece costs 8 bytes at the usual settings (10,000 documents in a group, rows of up to 65,535
 tokens) and at most 15; `start`, `flags` and `seen` take memory only where they are not 0. In a file
-(`tokenloom.store.plan_cache.Parts`) a group is one part:
+(`tokenloom.layout.pack.row_file`) a part has a stretch of the rows of a group:
 
     mask (1 byte)  count [rows]  document  address  length [pieces]  start  flags  seen [pieces]
     which of the last three are there
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,9 @@ Int64 = NDArray[np.int64]
 
 Ints = NDArray[np.integer]
 
-OPTIONAL = ("start", "flags", "seen")  # all 0 in most plans
+PIECES = ("document", "address", "length", "start", "flags", "seen")
+
+OPTIONAL = PIECES[3:]  # all 0 in most plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,46 @@ class Columns:
         inside = stored_inside(self.at(edges, self.cells), length, self.flags, seq_len)
         sums: Int64 = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
         return sums
+
+    def cut(self, size: int) -> Iterator[Columns]:
+        """Stretches of `size` rows, the last one of those that are left."""
+        edges = self.edges
+        for low in range(0, len(self.count), size):
+            high = min(low + size, len(self.count))
+            here = slice(int(edges[low]), int(edges[high]))
+            pieces = {name: getattr(self, name)[here] for name in PIECES}
+            yield Columns(self.count[low:high], **pieces)
+
+    @staticmethod
+    def joined(parts: Sequence[Columns]) -> Columns:
+        """The rows of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        names = ("count", *PIECES)
+        return Columns(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+
+    def picked(self, rows: Int64) -> Columns:
+        """Some rows, in this order [N]."""
+        count = self.count[rows].astype(np.int64)
+        first = self.edges[rows]
+        # piece k of the result: the first one of its row, plus how far k is past it
+        place = np.repeat(first - (np.cumsum(count) - count), count)
+        place += np.arange(len(place))
+        return Columns(count, **{name: getattr(self, name)[place] for name in PIECES})
+
+    def filled(self, rows: int) -> Columns:
+        """The first so many rows; where there are fewer, the last one again, or empty ones."""
+        if len(self.count):
+            return self.picked(np.minimum(np.arange(rows), len(self.count) - 1))
+        return Columns(np.zeros(rows, np.int64), **{name: getattr(self, name) for name in PIECES})
+
+    def based(self, base: Mapping[str, Int64]) -> Columns:
+        """The same in int64, but for `flags`; `base` has column → what to add in each row [N]."""
+        count = self.count.astype(np.int64)
+        found = {name: getattr(self, name).astype(np.int64) for name in PIECES if name != "flags"}
+        for name, one in base.items():
+            found[name] += np.repeat(one, count)
+        return Columns(count, flags=self.flags.astype(np.uint8), **found)
 
     def to_bytes(self, kinds: Kinds) -> bytes:
         """One part of a file."""

@@ -13,7 +13,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from tokenloom.layout.allowance import about_to_visit, is_limited
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.estimated_groups import estimated_groups, may_sample, spread
 from tokenloom.layout.pack.groups import (
     Bounded,
     Groups,
@@ -34,9 +35,10 @@ from tokenloom.layout.pack.groups import (
     join_groups,
     plan_identity,
 )
-from tokenloom.layout.pack.kept_rows import KeptRows, digest_of
+from tokenloom.layout.pack.kept_rows import KeptRows
 from tokenloom.layout.pack.piece_table import Columns
 from tokenloom.layout.pack.plan import PackedRows, plan_group
+from tokenloom.layout.pack.row_file import digest_of, part_bytes
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
@@ -102,9 +104,18 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
         if known is not None:
             return known.signed()
         forget("pack", identity)
+    if may_sample(max(line.documents, line.tokens // spec.seq_len)):
+        return _estimated(line, spec)
     groups = _work_out(line, spec) if share is None else _shared_out(line, spec, share)
     remember("pack", identity, groups.as_json())
     return _without_tokens(groups, identity).signed()
+
+
+def _estimated(line: Bounded, spec: PackSpec) -> Groups:
+    def planned(number: int, document: int) -> PackedRows:
+        return _group_from(line, spec, number, document)[1]
+
+    return estimated_groups(line, spec.group_docs, lambda one: _documents_in(one, spec), planned)
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -345,11 +356,18 @@ class Packed:
             found.append(self.groups.first_row[group] + inside)
         return np.unique(np.concatenate(found))
 
+    def price(self, rows: Int64) -> int:
+        """Rows that count as visited when the spans of these are asked for, where somebody waits.
+
+        See `tokenloom.layout.allowance`.
+        """
+        return self._kept.price(self._group_of(rows), rows, self)
+
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
         """The documents in each row, given the group of each."""
         groups = self.groups
         base = {"document": groups.document[group], "address": groups.address[group]}
-        found = self._kept.of(group, self).take(rows, base)
+        found = self._kept.take(group, rows, base, self)
         edges = found.edges
         return Spans(
             width=self.width,
@@ -372,6 +390,9 @@ class Packed:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
+        if self.groups.sampled:  # spread evenly
+            shared = self.groups.tally.frame_tokens, max(1, self.groups.tally.rows)
+            return spread(rows + 1, *shared) - spread(rows, *shared)
         found = None
         if is_limited() and self._is_large and len(rows) <= FEW and self._on_disk is not None:
             found = self._on_disk.take(rows)
@@ -390,7 +411,8 @@ class Packed:
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
         assert least in (0, 1)
-        if not least or not self.groups.tally.inserted:  # every row has a stored token
+        known = not self.groups.tally.inserted or self.groups.sampled
+        if not least or known:  # every row has a stored token, or so it is taken
             return self.groups.tally.frame_tokens
         empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
         return int(self._tokens.sum(dtype=np.int64)) + empty
@@ -413,6 +435,8 @@ class Packed:
     @property
     def cost_digests(self) -> tuple[str, ...]:
         """Digests of the cached arrays that `costs` reads."""
+        if self.groups.sampled:
+            return ()
         return (self._remembered.digest,) if self._remembered.digest else ()
 
     def _group_of(self, rows: Int64) -> Int64:
@@ -435,7 +459,7 @@ class Packed:
     @property
     def kept_as(self) -> dict[str, Any] | None:
         """Names its plans in the plan cache; None if they are not worth a file."""
-        worth = self.line.documents >= WORTH_KEEPING
+        worth = self.line.documents >= WORTH_KEEPING and not self.groups.sampled
         return plan_identity(self.line, self.spec) if worth else None
 
     def keep_rows(self, share: Share | None = None) -> bool:
@@ -453,9 +477,9 @@ class Packed:
         return {"groups": self.row_bytes(**piece)}
 
     def row_bytes(self, low: int, high: int) -> list[bytes]:
-        """The rows of each of some groups, planned, as the plan cache keeps them."""
+        """The parts of some groups, planned, as the plan cache keeps them."""
         kinds = self.groups.kinds(self.spec)
-        return [self.plan(number).to_bytes(kinds) for number in range(low, high)]
+        return [one for number in range(low, high) for one in part_bytes(self.plan(number), kinds)]
 
     def looked_at(self) -> dict[int, bytes]:
         """Random groups → digest of their rows, planned in this process."""
@@ -465,10 +489,15 @@ class Packed:
     def plan(self, number: int) -> Columns:
         """The rows of a group, planned."""
         _, begin, rows = group_rows(self.line, self.spec, self.groups, number)
-        self._compare(number, len(rows), rows.tokens)
+        if self.groups.sampled:
+            found = _columns(rows, begin - self.groups.address[number])
+            return found.filled(int(self.groups.rows[number]))
+        if len(rows) != self.groups.rows[number]:
+            self._refuse(number, "pack")
+        self._compare(number, rows.tokens)
         return _columns(rows, begin - self.groups.address[number])
 
-    def check(self, number: int, rows: Columns) -> bool:
+    def check(self, number: int, rows: Columns, first: int = 0) -> bool:
         """Whether rows that were kept fit the group, and the tokens that were kept of them."""
         groups = self.groups
         documents = int(groups.document[number + 1] - groups.document[number])
@@ -476,18 +505,21 @@ class Packed:
         if not rows.is_lawful(self.width, documents, tokens):
             return False
         if "_remembered" in self.__dict__:
-            self._compare(number, len(rows.count), rows.tokens(self.seq_len))
+            self._compare(number, rows.tokens(self.seq_len), first)
         return True
 
-    def _compare(self, number: int, rows: int, tokens: Int64) -> None:
-        """Refuse a group whose rows are not those that the cached plan announced."""
-        low, high = self.groups.first_row[number : number + 2].tolist()
-        kind = "pack" if rows != high - low else "packed-tokens"
+    def _compare(self, number: int, tokens: Int64, first: int = 0) -> None:
+        """Refuse rows of a group, from `first` on, whose tokens are not those that were kept."""
         known = self.__dict__.get("_remembered")  # if they were needed
-        if kind == "pack" or (known and not np.array_equal(known.array[low:high], tokens)):
-            forget(kind, plan_identity(self.line, self.spec))
-            raise StoreCorrupt(
-                f"plan cache: what it says about documents {self.groups.document[number]:,} to "
-                f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "
-                f"it. The file is removed; run again. ({cache_dir()})"
-            )
+        low = int(self.groups.first_row[number]) + first
+        if known and not np.array_equal(known.array[low : low + len(tokens)], tokens):
+            self._refuse(number, "packed-tokens")
+
+    def _refuse(self, number: int, kind: str) -> NoReturn:
+        """Remove a file that says something wrong about a group, and say so."""
+        forget(kind, plan_identity(self.line, self.spec))
+        raise StoreCorrupt(
+            f"plan cache: what it says about documents {self.groups.document[number]:,} to "
+            f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "
+            f"it. The file is removed; run again. ({cache_dir()})"
+        )
