@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.numbers import exact, seconds
+from tokenloom.page.numbers import digits, exact, seconds
 
 __all__ = ["MOST_ROWS", "Figure", "Numbers", "code_block", "figure_html", "numbers_html"]
 
@@ -195,9 +195,9 @@ def _written(name: str, value: object) -> str:
     words = name.split()
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         if "share" in words and 0 <= value <= 1:
-            return f"{100 * value:.4g} %"
+            return f"{digits(100 * value, 4)} %"
         if words[:1] == ["seconds"]:
-            return f"{value * 1e9:.3g} ns" if 0 < value < 1e-6 else seconds(value)
+            return f"{digits(value * 1e9)} ns" if 0 < value < 1e-6 else seconds(value)
     return exact(value)
 
 
