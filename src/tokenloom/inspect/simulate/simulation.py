@@ -84,7 +84,7 @@ def simulate_run(
     Reads, bytes and cache hits are those of `tokenloom.Loader` in new processes that load these
     steps and no more, to the read. They are simulated step by step up to `exact_examples`; beyond
     that, reads follow from whole bands, and the answer names which numbers do. Where not even one
-    step is that small, they follow from so many rows of it.
+    step is that small, they follow from that many of its rows.
 
     Args:
         run: the run.

@@ -46,7 +46,7 @@ def sampled_plans() -> Iterator[None]:
 
 
 def may_sample(rows: int) -> bool:
-    """Whether so many rows, about, are to be estimated here."""
+    """Whether that many rows, about, are to be estimated here."""
     return _sampling.get() and rows > MANY_ROWS
 
 

@@ -162,7 +162,7 @@ class Columns:
         return Columns(count, **{name: getattr(self, name)[place] for name in PIECES})
 
     def filled(self, rows: int) -> Columns:
-        """The first so many rows; where there are fewer, the last one again, or empty ones."""
+        """The first `rows` rows; where there are fewer, the last one again, or empty ones."""
         if len(self.count):
             return self.picked(np.minimum(np.arange(rows), len(self.count) - 1))
         return Columns(np.zeros(rows, np.int64), **{name: getattr(self, name) for name in PIECES})
