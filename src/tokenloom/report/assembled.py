@@ -14,6 +14,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.page.figure import Figure
 from tokenloom.page.numbers import plural
 from tokenloom.report.evaluations.evaluation_figures import (
@@ -40,7 +41,6 @@ from tokenloom.report.questions import (
     what_is_trained,
 )
 from tokenloom.report.report_file import Report
-from tokenloom.report.sampled_plans import sample_cautions
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.targets.audit_report import audit_report
 from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
@@ -66,6 +66,8 @@ FIGURES: tuple[FigureOf, ...] = (
     resume_figure,
     loading_figure,
 )
+
+NAMED_SAMPLES = 3  # sources whose plans are estimates
 
 BRANCHES = 8  # sources whose branches of the tree are shown
 
@@ -117,7 +119,7 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     """The report on a run; its audit and its evaluations come last."""
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
-    cautions = [*_audit_cautions(subject), *sample_cautions(subject)]
+    cautions = [*_audit_cautions(subject), *_sample_cautions(subject)]
     for question in QUESTIONS:
         asked.tell(question.__name__.rpartition(".")[2].replace("_", " "))
         cautions += question.cautions(subject)
@@ -172,6 +174,29 @@ def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
     found, run = subject.asked.certificate, subject.run
     if found is not None:
         yield from certificate_cautions(found, (run.fingerprint, run.render_fingerprint))
+
+
+def _sample_cautions(subject: RunSubject) -> Iterator[Caution]:
+    """That numbers are estimates, from how many groups, and what makes them exact."""
+    found = [
+        (one.name, one.layout.groups.sampled, len(one.layout.groups))
+        for one in subject.run.run.sources
+        if isinstance(one.layout, Packed) and one.layout.groups.sampled
+    ]
+    if not found:
+        return
+    parts = [
+        f"{looked:,} of {every:,} groups of {name}" for name, looked, every in found[:NAMED_SAMPLES]
+    ]
+    more = f" and others ({len(found):,} sources)" if len(found) > NAMED_SAMPLES else ""
+    file = subject.run.file
+    path = file.path if file is not None and file.path else "RUN"
+    yield Caution(
+        words="All numbers of rows, steps and tokens are estimates from a sample: the plan of the "
+        f"packed rows is not kept, and only {', '.join(parts)}{more} were planned.",
+        remedy=f"`tokenloom at {path} 0` makes the plan and keeps it; then this page is exact.",
+        gravity=3,
+    )
 
 
 def _lead(subject: RunSubject) -> str:

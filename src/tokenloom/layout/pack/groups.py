@@ -32,6 +32,7 @@ __all__ = [
     "LookedAt",
     "PlannedGroups",
     "Share",
+    "documents_in",
     "join_groups",
     "kept_groups",
     "plan_identity",
@@ -163,6 +164,12 @@ class PlannedGroups:
         )
         tokens = np.frombuffer(plain["tokens"], kind.newbyteorder("<")).astype(kind)
         return PlannedGroups(document, address, rows, tokens, Tally(**plain["tally"]))
+
+
+def documents_in(bounds: Int64, spec: PackSpec) -> int:
+    """How many documents the group that starts with these has."""
+    ends = bounds[1:] - bounds[0]
+    return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
 
 
 def plan_identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:

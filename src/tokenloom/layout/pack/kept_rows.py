@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.allowance import PLANNED, READ, about_to_visit, is_limited
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
-from tokenloom.layout.pack.row_file import Stretches, digest_of, part_bytes
+from tokenloom.layout.pack.row_file import RowParts, digest_of, part_bytes
 from tokenloom.progress import Progress
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.plan_cache import Parts, random_places, recall_parts, remember_parts
@@ -85,7 +85,7 @@ class KeptRows(Single):
         # groups whose rows are asked for together, so that they fit in memory beside the table
         self.most_groups = max(1, self._groups * self._capacity // max(1, total))
         self._table = self._new_table()
-        self._stretches = Stretches(kinds, first_row)
+        self._stretches = RowParts(kinds, first_row)
         self._parts: Parts | None = None
         self._looked_up = self._written = identity is None
         self._lock = lock_of(self)

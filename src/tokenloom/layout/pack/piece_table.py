@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.layout.pack.cut import inserted
-from tokenloom.layout.pack.plan import stored_inside
+from tokenloom.layout.pack.plan import PackedRows, stored_inside
 
-__all__ = ["Columns", "Kinds", "PieceTable"]
+__all__ = ["Columns", "Kinds", "PieceTable", "columns_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -219,6 +219,20 @@ class Columns:
             and (not self.seen.any() or (self.seen <= cells).all())
             and (not self.start.any() or (self.start <= self.address).all())
         )
+
+
+def columns_of(rows: PackedRows, begin: Int64) -> Columns:
+    """The rows of a group as they are kept, given where its documents start in the group."""
+    pieces = rows.pieces
+    return Columns(
+        count=np.diff(rows.edges),
+        document=pieces.document,
+        address=begin[pieces.document] + pieces.start,
+        length=pieces.length,
+        start=pieces.start,
+        flags=pieces.flags,
+        seen=pieces.seen,
+    )
 
 
 class PieceTable:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.layout.pack.piece_table import Columns, Kinds
 from tokenloom.store.handles import lazy
 
-__all__ = ["STRETCH", "Stretches", "digest_of", "part_bytes"]
+__all__ = ["STRETCH", "RowParts", "digest_of", "part_bytes"]
 
 Int64 = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ def digest_of(rows: Columns, kinds: Kinds) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretches:
+class RowParts:
     """Where rows lie in a file of parts.
 
     Attributes:

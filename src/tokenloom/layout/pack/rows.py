@@ -32,11 +32,12 @@ from tokenloom.layout.pack.groups import (
     LookedAt,
     PlannedGroups,
     Share,
+    documents_in,
     join_groups,
     plan_identity,
 )
 from tokenloom.layout.pack.kept_rows import KeptRows
-from tokenloom.layout.pack.piece_table import Columns
+from tokenloom.layout.pack.piece_table import Columns, columns_of
 from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.row_file import digest_of, part_bytes
 from tokenloom.layout.pack.spec import PackSpec
@@ -112,10 +113,12 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
 
 
 def _estimated(line: Bounded, spec: PackSpec) -> Groups:
-    def planned(number: int, document: int) -> PackedRows:
-        return _group_from(line, spec, number, document)[1]
-
-    return estimated_groups(line, spec.group_docs, lambda one: _documents_in(one, spec), planned)
+    return estimated_groups(
+        line,
+        spec.group_docs,
+        lambda bounds: documents_in(bounds, spec),
+        lambda number, first: _group_from(line, spec, number, first)[1],
+    )
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -154,14 +157,9 @@ def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
 def _announce(line: Bounded, spec: PackSpec) -> None:
     """Say what making the plan of many documents costs."""
     rows = max(line.documents // 2, line.tokens // spec.seq_len)
-    log.info(
-        "packing %s documents into about %s rows: the plan is made once, in about %.0f s, and kept "
-        "in %s",
-        f"{line.documents:,}",
-        f"{rows:,}",
-        max(rows, line.documents) * ROW_SECONDS,
-        cache_dir(),
-    )
+    took = max(rows, line.documents) * ROW_SECONDS
+    said = "packing %s documents into about %s rows: the plan is made once, in about %.0f s, and "
+    log.info(f"{said}kept in %s", f"{line.documents:,}", f"{rows:,}", took, cache_dir())
 
 
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
@@ -185,7 +183,7 @@ def group_pieces(line: Bounded, spec: PackSpec) -> Iterator[dict[str, int]]:
         if number % TOGETHER == 0:
             yield {"number": number, "document": document, "groups": TOGETHER}
         _, bounds = line.bounds(document, min(document + spec.group_docs, line.documents))
-        document += _documents_in(bounds, spec)
+        document += documents_in(bounds, spec)
         number += 1
 
 
@@ -226,15 +224,9 @@ def plan_groups(
 def _group_from(line: Bounded, spec: PackSpec, number: int, first: int) -> tuple[Int64, PackedRows]:
     """The group that starts at document `first`: edges of its documents on the line, its rows."""
     numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
-    count = _documents_in(bounds, spec)
+    count = documents_in(bounds, spec)
     planned = plan_group(np.diff(bounds[: count + 1]), spec, number, numbers)
     return bounds[: count + 1], planned
-
-
-def _documents_in(bounds: Int64, spec: PackSpec) -> int:
-    """How many documents the group that starts with these has."""
-    ends = bounds[1:] - bounds[0]
-    return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
 
 
 def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | None:
@@ -267,23 +259,9 @@ def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedA
             return None
         digest = b""
         if rows_kept:
-            digest = digest_of(_columns(planned, bounds[:-1] - bounds[0]), kinds)
+            digest = digest_of(columns_of(planned, bounds[:-1] - bounds[0]), kinds)
         found[number] = LookedAt(planned.tokens.astype(kind), digest)
     return found
-
-
-def _columns(rows: PackedRows, begin: Int64) -> Columns:
-    """The rows of a group as they are kept, given where its documents start in the group."""
-    pieces = rows.pieces
-    return Columns(
-        count=np.diff(rows.edges),
-        document=pieces.document,
-        address=begin[pieces.document] + pieces.start,
-        length=pieces.length,
-        start=pieces.start,
-        flags=pieces.flags,
-        seen=pieces.seen,
-    )
 
 
 KEPT_BYTES = 256 << 20  # of rows in memory: 17 to 33 million pieces
@@ -357,10 +335,7 @@ class Packed:
         return np.unique(np.concatenate(found))
 
     def price(self, rows: Int64) -> int:
-        """Rows that count as visited when the spans of these are asked for, where somebody waits.
-
-        See `tokenloom.layout.allowance`.
-        """
+        """Rows that count as visited when spans of these are asked; see `layout.allowance`."""
         return self._kept.price(self._group_of(rows), rows, self)
 
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
@@ -411,10 +386,10 @@ class Packed:
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
         assert least in (0, 1)
-        known = not self.groups.tally.inserted or self.groups.sampled
-        if not least or known:  # every row has a stored token, or so it is taken
+        # every row has a stored token, or so it is taken
+        if not least or not self.groups.tally.inserted or self.groups.sampled:
             return self.groups.tally.frame_tokens
-        empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
+        empty = len(self._tokens) - int(np.count_nonzero(self._tokens))
         return int(self._tokens.sum(dtype=np.int64)) + empty
 
     @lazy
@@ -489,13 +464,13 @@ class Packed:
     def plan(self, number: int) -> Columns:
         """The rows of a group, planned."""
         _, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        found = columns_of(rows, begin - self.groups.address[number])
         if self.groups.sampled:
-            found = _columns(rows, begin - self.groups.address[number])
             return found.filled(int(self.groups.rows[number]))
         if len(rows) != self.groups.rows[number]:
             self._refuse(number, "pack")
         self._compare(number, rows.tokens)
-        return _columns(rows, begin - self.groups.address[number])
+        return found
 
     def check(self, number: int, rows: Columns, first: int = 0) -> bool:
         """Whether rows that were kept fit the group, and the tokens that were kept of them."""
