@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 # no check of time: the machine may be doing something else
 settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
-    "default", settings.get_profile("timeless"), derandomize=True, max_examples=60
+    "default", settings.get_profile("timeless"), derandomize=True, max_examples=40
 )
 settings.register_profile("thorough", settings.get_profile("timeless"), max_examples=1000)
 settings.load_profile(os.environ.get("TOKENLOOM_HYPOTHESIS", "default"))
@@ -43,6 +43,16 @@ def pytest_collection_finish():
     half a million objects: 0.3 seconds each time.
     """
     gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def few_objects():
+    """For modules that collect garbage after each test: only what they make is looked at.
+
+    After some thousand tests of other modules a collection takes a second.
+    """
     gc.collect()
     gc.freeze()
 

@@ -64,6 +64,9 @@ def weighted(tmp_path_factory):
     return tl.open(root / "w")
 
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
+
 def descriptors(wanted=0):
     """Open files; those of threads that are ending are waited for."""
     deadline = time.monotonic() + 900

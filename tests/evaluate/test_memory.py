@@ -63,7 +63,7 @@ def peak(kind, store, batches):
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.slow)])
 def test_six_batches_take_the_memory_of_one(store, kind):
     one, six = (peak(kind, store, batches) for batches in (1, 6))
     assert six - one < LOGITS * 9 // 10  # pieces and what was found, but no second batch

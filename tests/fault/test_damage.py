@@ -94,9 +94,9 @@ def test_d5_a_flipped_bit_in_any_file_is_noticed_and_the_file_is_named(store):
     places = [
         (name, place)
         for name, size in bytes_of(path)
-        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(8))})
+        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(4))})
     ]
-    assert len(places) > 200
+    assert len(places) > 120
     problems = flip_everywhere(path, truth, places)
     assert problems == []
 

@@ -38,9 +38,8 @@ def threads(wanted=0):
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_left():
+def _no_thread_is_left(few_objects):
     global BEFORE
-    gc.collect()
     BEFORE = _thread._count()
     yield
     gc.collect()

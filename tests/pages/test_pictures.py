@@ -63,7 +63,15 @@ def monkeypatch_module():
     [(1280, "light"), (360, "dark"), pytest.param(2560, "light", marks=pytest.mark.slow)],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["report", "report-store", "report-audit", "report-evaluation"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "report",
+        "report-store",
+        pytest.param("report-audit", marks=pytest.mark.slow),
+        pytest.param("report-evaluation", marks=pytest.mark.slow),
+    ],
+)
 def test_a_report_looks_as_it_looked(chromium, reports, name, width, scheme, request):
     renew = request.config.getoption(RENEW)
     with browsing.visit(chromium, reports[name], width=width, scheme=scheme) as seen:

@@ -189,9 +189,9 @@ def test_an_entry_that_cannot_be_opened_since_it_is_no_file_is_replaced(cache, m
 def no_descriptors(free=0):
     """This process has as many descriptors left as said."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = []
+    most, taken = max(map(int, os.listdir("/proc/self/fd"))) + 1 + free, []
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, soft), hard))
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))

@@ -228,8 +228,8 @@ WRONG = [
         (
             "line 4, column 45: sources.wiki.store.digets: unknown key. Allowed: "
             "bos, cache_bytes, cap_bytes, digest, disk_cache, disk_cache_bytes, dtype, eos, "
-            "format, gap_bytes, identity, map, path, seal, snapshot, verify, vocab_size. Did you "
-            "mean 'digest'?"
+            "format, gap_bytes, identity, map, missing, path, seal, snapshot, verify, "
+            "vocab_size. Did you mean 'digest'?"
         ),
     ),
     (
