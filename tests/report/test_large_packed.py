@@ -160,3 +160,13 @@ def test_costs_that_are_spread_evenly_agree_with_each_other(total, rows):
         assert costs.upto(found) >= cost
         assert not found or costs.upto(found - 1) < cost
     assert costs.items(rows * 500, rows * 500 + 1).tolist() == [costs.one(rows * 500)[1]]
+
+
+def test_nothing_trains_on_estimates(store, folder, monkeypatch):
+    monkeypatch.setattr(estimated_groups, "MANY_ROWS", 10)
+    with sampled_plans():
+        looked = packed(store)
+        _ = looked.run
+    with pytest.raises(tl.ConfigError, match="estimates from a sample"):
+        next(tl.Loader(looked, 8))
+    assert len(next(tl.Loader(packed(store), 8))) == 8

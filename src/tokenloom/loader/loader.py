@@ -30,6 +30,7 @@ from tokenloom.loader.accepted import (
     accepted_steps,
     check_accepted,
     no_dataset,
+    refuse_estimates,
 )
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
@@ -262,6 +263,7 @@ class Loader:
     def _start(self, maker: Maker) -> Prefetcher[Pending]:
         self._check_place()  # every process starts a producer of its own
         self._begin = self._begin or time.perf_counter()
+        refuse_estimates(self.dataset.run)
         self._producer = producer = Prefetcher(
             maker.batches,
             self._prefetch,

@@ -14,7 +14,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.kinds import estimates_in
 from tokenloom.page.figure import Figure
 from tokenloom.page.numbers import plural
 from tokenloom.report.evaluations.evaluation_figures import (
@@ -179,9 +179,9 @@ def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
 def _sample_cautions(subject: RunSubject) -> Iterator[Caution]:
     """That numbers are estimates, from how many groups, and what makes them exact."""
     found = [
-        (one.name, one.layout.groups.sampled, len(one.layout.groups))
+        (one.name, groups.sampled, len(groups))
         for one in subject.run.run.sources
-        if isinstance(one.layout, Packed) and one.layout.groups.sampled
+        for groups in estimates_in(one.layout)
     ]
     if not found:
         return
