@@ -17,6 +17,7 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.documents.line import Line
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.groups import Bounded, Groups
 from tokenloom.layout.pack.plan import PackedRows
@@ -26,6 +27,8 @@ __all__ = ["estimated_groups", "may_sample", "sampled_plans", "spread"]
 Int64 = NDArray[np.int64]
 
 SAMPLED = 32  # groups that are planned
+
+FORGOTTEN = 256  # groups whose edges are held at a time: those of 10^8 documents are 800 MB
 
 MANY_ROWS = 1 << 24  # of a run; fewer are planned in some seconds
 
@@ -79,6 +82,8 @@ def estimated_groups(
     document, address = [0], [0]
     while document[-1] < line.documents:
         first = document[-1]
+        if len(document) % FORGOTTEN == 0 and isinstance(line, Line):
+            line.reader.cache.clear()
         _, bounds = line.bounds(first, min(first + group_docs, line.documents))
         count = documents_in(bounds)
         document.append(first + count)
