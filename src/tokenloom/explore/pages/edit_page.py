@@ -30,7 +30,7 @@ LOOKED = 4096  # examples that shares are counted in
 
 FAR = (0, 16, 256)  # how many of these after the edit
 
-PROVED = 64  # examples before the edit whose plans are compared
+PROVED, PROVED_CELLS = 64, 1 << 22  # examples before the edit whose plans are compared, at most
 
 SHOWN_SOURCES = 30
 
@@ -200,7 +200,7 @@ def shares_between(run: Dataset, first: int, last: int) -> dict[str, int]:
 
 def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit, warned: list[str]) -> Markup:
     at, old = change.at, explored.run
-    first = max(0, at - PROVED)
+    first = max(0, at - min(PROVED, max(1, PROVED_CELLS // old.seq_len)))
     before, after = (one.plan_digest(first, at) for one in (old, made))
     if before == after:
         said = "nothing is before it" if not at else f"examples 0 to {at - 1:,} stay as they are"
