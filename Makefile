@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
+TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)  # some tests wait for a clock or a disk
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
 .PHONY: demo test test-slow browser peers sanitize mutate lint types docs bench science clean
@@ -12,7 +13,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
 
 test: $(VENV)/.test browser peers lint types
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
+	$(BIN)/python -m pytest -n $(TESTERS) -q -m "not slow"
 
 test-slow: $(VENV)/.test $(VENV)/.node browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q -m slow
