@@ -152,7 +152,7 @@ def test_a_file_system_that_sleeps_raises_within_the_deadline(
     started = time.monotonic()
     with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
         calls[what]()
-    assert time.monotonic() - started < 6  # one answer would have taken 40
+    assert time.monotonic() - started < 30  # one answer would have taken 40
 
 
 @pytest.mark.parametrize(

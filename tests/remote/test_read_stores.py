@@ -259,7 +259,7 @@ def test_an_endpoint_that_never_answers_raises_within_its_deadline(
     started = time.monotonic()
     with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
         calls[what]()
-    assert time.monotonic() - started < 6  # one answer would have taken 40
+    assert time.monotonic() - started < 30  # one answer would have taken 40
 
 
 def test_verify_finds_what_is_wrong_in_a_bucket(ranges, url):
