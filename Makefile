@@ -7,6 +7,9 @@ WORKERS ?= auto
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)  # some tests wait for a clock or a disk
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
+# modules are compiled once, not by each of the processes that tests and benchmarks start
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-slow browser peers sanitize mutate lint types docs bench science clean
 
 demo: $(VENV)/.demo
