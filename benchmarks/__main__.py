@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import json
 import sys
 import tempfile
@@ -101,6 +102,7 @@ def main() -> None:
         raise SystemExit(flame.main(*sys.argv[2:3]))
     if sys.argv[1:2] == ["published"]:
         raise SystemExit(published.main(sys.argv[2:]))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody's processes compile at every start
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, *BY_NAME, "all"])
     parser.add_argument("--size", default="default", choices=(*SIZES, *LARGER))
