@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
