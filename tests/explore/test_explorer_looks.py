@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import threading
 from pathlib import Path
 
 import browsing
 import pytest
+from exploring import serving
 from pagetoys import everything_run
 
 import tokenloom as tl
@@ -32,15 +32,8 @@ SCREENS = pytest.mark.parametrize(
 
 @contextlib.contextmanager
 def served(*runs):
-    server = Server(Session(runs, batch_size=8))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Server(Session(runs, batch_size=8))) as server:
         yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import re
-import threading
 
 import browsing
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from exploring import Asked
+from exploring import Asked, serving
 from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
 
@@ -27,15 +26,8 @@ PAGES = (
 
 @contextlib.contextmanager
 def served(session):
-    server = Server(session)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Server(session)) as server:
         yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """The overview while its report is being made, in a real browser, with its script and without."""
 
-import threading
 import time
 
 import browsing
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from exploring import serving
 from playwright.sync_api import expect
 
 import tokenloom as tl
@@ -17,15 +17,8 @@ from tokenloom.explore.session import Session
 def server(tmp_path):
     """An explorer that has not made its report yet."""
     store = tl.build([{"text": "abcd" * 99}], tmp_path / "s", tokenizer="bytes", progress=False)
-    server = Server(Session([store.windows(8).shuffle()], ["toy"], 4))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Server(Session([store.windows(8).shuffle()], ["toy"], 4))) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_the_overview_says_what_is_being_done_and_becomes_the_report(chromium, server, slow):

@@ -1,9 +1,24 @@
-"""An explorer that is asked without a socket."""
+"""An explorer that is asked without a socket, or served while a test looks at it."""
 
+import contextlib
+import threading
 import time
 
 from tokenloom.explore.query import link
 from tokenloom.explore.router import answered
+
+
+@contextlib.contextmanager
+def serving(server):
+    """A server that answers, and is closed afterwards with its thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def read(reply):
