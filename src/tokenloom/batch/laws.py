@@ -287,7 +287,7 @@ def _continues(given: Given) -> Breach:
         frame = np.searchsorted(heads, given.spans.frame)
         span = frame[:-1, None] + np.arange(starts.shape[1])
         there = (starts >= 0) & (span < frame[1:, None])
-        right[there] = given.spans.start[heads[span[there]]] > 0
+        right[there] = given.spans.continues[heads[span[there]]]
     return _told(found != right, found, right)
 
 
