@@ -44,6 +44,8 @@ STORED = np.dtype(np.int32)  # any array that is in a file
 
 TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
+TOKEN_CELLS = frozenset(np.dtype(one) for one in (np.int32, np.int64))
+
 _POOL = SlabPool()
 
 
@@ -95,7 +97,7 @@ class Copier(Protocol):
         """Write runs [first, last) into their cells, counted from `base`; `filler` elsewhere.
 
         Args:
-            out: contiguous, of any shape, int32 or int64.
+            out: contiguous, of any shape, of the dtype that `copier` was asked for.
             first: see `Runs`, as the others.
             last: see `Runs`.
             base: see `Runs`.
@@ -130,7 +132,14 @@ def announce(copier: Copier) -> int:
     return 0 if tell is None else tell(SAMPLE)
 
 
-def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64) -> Copier:
+def copier(
+    views: Sequence[Array],
+    which: Int64,
+    low: Int64,
+    length: Int64,
+    cell: Int64,
+    cells: Any = np.int32,
+) -> Copier:
     """A copier of runs; it keeps the views alive.
 
     Args:
@@ -139,6 +148,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
         low: its first element there [runs].
         length: its elements [runs].
         cell: its first cell [runs].
+        cells: dtype of the cells. Payloads fill int32 and int64.
 
     Raises:
         IndexError: a run is not inside its view.
@@ -150,14 +160,22 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     >>> out.tolist()
     [[7, 8, -1, 5, -1]]
     """
-    tokens = {getattr(view, "dtype", STORED) for view in views} <= TOKENS
-    make = _NumpyCopier if native.compiled is None or not tokens else native.compiled.Copier
+    make = native.compiled.Copier if _is_compiled(views, cells) else _NumpyCopier
     index = (native.plain(part, np.int64) for part in (which, low, length, cell))
     made: Copier = make(views, *index)
     return made
 
 
-def row_copier(views: Sequence[Array], which: Int64, first: Int64, reads: Reads) -> Copier:
+def _is_compiled(views: Sequence[Array], cells: Any) -> bool:
+    """Whether the compiled loop can copy from these views into cells of this dtype."""
+    if native.compiled is None or np.dtype(cells) not in TOKEN_CELLS:
+        return False
+    return {getattr(view, "dtype", STORED) for view in views} <= TOKENS
+
+
+def row_copier(
+    views: Sequence[Array], which: Int64, first: Int64, reads: Reads, cells: Any = np.int32
+) -> Copier:
     """A copier of rows, each of which has all its runs in one view; it keeps the views alive.
 
     Args:
@@ -165,12 +183,13 @@ def row_copier(views: Sequence[Array], which: Int64, first: Int64, reads: Reads)
         which: the view of each row [rows].
         first: the address of the first token of each view [views].
         reads: the runs of each row, and where they go.
+        cells: dtype of the cells.
 
     Raises:
         IndexError: a run is not inside its view.
     """
-    if native.compiled is None or not {view.dtype for view in views} <= TOKENS:
-        return copier(views, *reads_of_rows(which, first, reads))
+    if not _is_compiled(views, cells):
+        return copier(views, *reads_of_rows(which, first, reads), cells)
     columns = which, first, reads.edges, reads.address, reads.length, reads.at
     index = (native.plain(part, np.int64) for part in columns)
     made: Copier = native.compiled.Copier.of_rows(views, *index, reads.width)

@@ -49,9 +49,9 @@ class Fetched(NamedTuple):
     cell: Int64
     edges: list[int]
 
-    def copier(self) -> Copier:
-        """Copies the tokens into cells."""
-        return copier(self.views, self.which, self.low, self.length, self.cell)
+    def copier(self, cells: Any = np.int32) -> Copier:
+        """Copies the tokens into cells of a dtype."""
+        return copier(self.views, self.which, self.low, self.length, self.cell, cells)
 
     def by_reads(self) -> Fetched:
         """The same."""
@@ -79,9 +79,9 @@ class FetchedRows(NamedTuple):
         edges: list[int] = self.reads.edges.tolist()
         return edges
 
-    def copier(self) -> Copier:
-        """Copies the tokens into cells."""
-        return row_copier(self.views, self.which, self.first, self.reads)
+    def copier(self, cells: Any = np.int32) -> Copier:
+        """Copies the tokens into cells of a dtype."""
+        return row_copier(self.views, self.which, self.first, self.reads, cells)
 
     def by_reads(self) -> Fetched:
         """The same, with everything for each read."""
@@ -216,7 +216,7 @@ class RowReader:
         for column in self._weights:
             values = np.empty_like(out)
             found = self.fetched(part, start, stop, column)
-            fill(found.copier(), values, Runs(0, found.edges[-1], 0, 0))
+            fill(found.copier(values.dtype), values, Runs(0, found.edges[-1], 0, 0))
             if part.inserts:  # the store has no weights for these
                 values.reshape(-1)[part.inserted(start, stop)[0]] = 1
             out *= values

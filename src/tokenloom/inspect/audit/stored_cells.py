@@ -101,7 +101,7 @@ class StoredCells:
             for column in loss_columns(part.source.layout.line.reader):
                 values = np.ones(shape, np.float32)
                 found = _read(part, column, self._width)
-                fill(copier(*found), values, Runs(0, len(found.which), 0, 1))
+                fill(copier(*found, values.dtype), values, Runs(0, len(found.which), 0, 1))
                 values.reshape(-1)[_inserted(part, self._width).cell] = 1
                 out *= values
         return out
