@@ -18,6 +18,7 @@ from tokenloom.bind import BindError
 from tokenloom.errors import TokenloomError
 from tokenloom.ingest.inputs import expand
 from tokenloom.runfiles.file_paths import (
+    ADDRESS,
     FilePath,
     input_places,
     is_store,
@@ -66,7 +67,11 @@ class Builder:
         self._named: set[str] = set()
         for key in section.get("stores", {}):
             try:
-                self.outs[place_of("", key, folder).opened] = key
+                out = _directory(place_of("", key, folder))
+                other = self.outs.setdefault(out, key)
+                if other != key:
+                    words = f"it is the same directory as {other!r}. Remove one of them."
+                    problems.append(Mistake(self._path(key), words))
             except TokenloomError as error:
                 problems += told(self._path(key), error)
 
@@ -123,7 +128,7 @@ class Builder:
 
     def expects(self, place: FilePath) -> bool:
         """Whether a store that is not there will be built; it is remembered as missing."""
-        key = self.outs.get(place.opened)
+        key = self.outs.get(_directory(place))
         if key is not None:
             self._named.add(key)
             self.missing[key] = place
@@ -163,7 +168,7 @@ class Builder:
 
     def compare(self, place: FilePath, store: Store) -> None:
         """Tell where a store that is there was built with other settings than the file has."""
-        key = self.outs.get(place.opened)
+        key = self.outs.get(_directory(place))
         if key is None:
             return
         self._named.add(key)
@@ -185,6 +190,12 @@ class Builder:
         ):
             words = f"found {given['tokenizer']!r}, but {kept.name!r} made the store. {REMEDY}"
             self.problems.append(Mistake(below(path, "tokenizer"), words))
+
+
+def _directory(place: FilePath) -> str:
+    """The directory of a store, the same however its path is written."""
+    path = place.opened
+    return path if ADDRESS.match(path) else os.path.realpath(path)
 
 
 REMEDY = "Remove the store to have it built anew, or name another directory."

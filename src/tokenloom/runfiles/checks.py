@@ -8,6 +8,7 @@ so a section is checked by making its records from it, with stand-ins for what o
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -31,6 +32,8 @@ from tokenloom.runfiles.schema import LAYOUTS, int_keyed, signature_of
 from tokenloom.runfiles.text import below
 
 __all__ = ["check_mix", "check_source", "int_keys", "layout_of", "shuffle_of", "split_of"]
+
+WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 SHUFFLES = ("none", "full", "block")
 
@@ -98,11 +101,15 @@ def int_keys(
             continue
         table = {}
         for key, one in found[name].items():
-            if str(key).isdecimal():
+            if WHOLE.fullmatch(str(key)):
                 table[int(key)] = one
             else:
-                where = below(below(path, name), key)
+                where = below(below(path, name), str(key))
                 words = f"found the key {key!r}, allowed: an integer, 0 or more."
+                if re.fullmatch("0[0-9]+", str(key)):
+                    same = str(key).lstrip("0") or "0"
+                    also = f" beside {same!r}" if same in found[name] else ""
+                    words = f"found the key {key!r}{also}. Write it without leading zeros."
                 problems.append(Mistake(where, words))
         found[name] = table
     return found

@@ -116,11 +116,14 @@ def settings_of(written: Written, problems: list[Mistake]) -> dict[str, Any]:
 def _plain(value: Any, path: str, problems: list[Mistake]) -> Any:
     """A copy with text keys and without what no file may hold."""
     if isinstance(value, Mapping):
-        found = {}
+        found: dict[str, Any] = {}
         for key, one in value.items():
             here = below(path, str(key))
             if isinstance(key, bool) or not isinstance(key, str | int):
                 words = f"found the key {key!r}, allowed: text. Put it in quotes."
+                problems.append(Mistake(here, words))
+            elif isinstance(key, int) and str(key) in value:
+                words = f"found the keys {key!r} and {str(key)!r}, which are one. Remove one."
                 problems.append(Mistake(here, words))
             elif _may_stay(here, one, problems):
                 found[str(key)] = _plain(one, here, problems)

@@ -4,9 +4,10 @@ One idea: whoever reads a message looks for a line. Every value of a YAML file h
 column, by the path that messages start with; JSON and TOML give one where their parser does.
 
 A key that is in a file twice is a mistake: in plain YAML and JSON the second one silently wins;
-here it is refused, with both lines. Anchors, aliases and merge keys work; the values they expand to
-are counted, so a file of a few lines cannot fill the memory. A tag that names code is refused.
-Numbers such as ``1e-3`` are numbers, as in YAML 1.2.
+here it is refused, with both lines, however each is written (``2024`` and ``'2024'``, ``600`` and
+``0x258``). Anchors, aliases and merge keys work; the values they expand to are counted, so a file
+of a few lines cannot fill the memory. A tag that names code is refused. Numbers such as ``1e-3``
+are numbers, as in YAML 1.2.
 """
 
 from __future__ import annotations
@@ -261,17 +262,18 @@ def _strict_loader() -> Any:
         def compose_mapping_node(self, anchor: Any) -> Any:
             # here and not when values are made: by then merge keys have added others
             node = super().compose_mapping_node(anchor)
-            first: dict[tuple[str, str], Any] = {}
+            first: dict[Any, Any] = {}
             for key, _ in node.value:
                 if not isinstance(key.value, str):
                     continue
-                before = first.setdefault((key.tag, key.value), key)
-                if before is not key:
+                special = key.tag in ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+                made = key.value if special else self.construct_object(key)
+                before = first.get(made) or first.get(str(made))  # 600 is 600.0, and text later
+                if before is not None:
                     raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} appears twice, first in line "
-                        f"{before.start_mark.line + 1}. Remove one of them",
-                        problem_mark=key.start_mark,
+                        problem=_twice(key, before), problem_mark=key.start_mark
                     )
+                first[made] = first[str(made)] = key
             return node
 
         def flatten_mapping(self, node: Any) -> None:
@@ -288,6 +290,16 @@ def _strict_loader() -> Any:
         list("-+0123456789"),
     )
     return Strict
+
+
+def _twice(key: Any, before: Any) -> str:
+    """That two keys are one, each as it is written if they are written differently."""
+    spelled, other = (f"{one.style or ''}{one.value}{one.style or ''}" for one in (key, before))
+    shown, also = (repr(key.value), "") if spelled == other else (spelled, f" as {other}")
+    return (
+        f"the key {shown} appears twice, first in line {before.start_mark.line + 1}{also}. Remove "
+        "one of them"
+    )
 
 
 # -- JSON and TOML -----------------------------------------------------------------------------

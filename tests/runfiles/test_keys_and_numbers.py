@@ -1,0 +1,111 @@
+"""Keys in two spellings, and numbers that programs read differently, are refused."""
+
+import json
+
+import pytest
+
+import tokenloom as tl
+
+SOURCES = """\
+seq_len: 32
+sources:
+  wiki: {store: stores/wiki, pack: {}}
+  code: {store: stores/code, windows: 32}
+mix: {rule: weights, stages: %s}
+"""
+STAGES = {"600": {"wiki": 9}, "0600": {"code": 9}}
+
+
+def refusal(load, text, **options):
+    with pytest.raises(tl.ConfigError) as caught:
+        load(text, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2024", "'2024'"),
+        ('"2024"', "2024"),
+        ("2024", "0x7e8"),
+        ("2_024", "2024"),
+        ("+2024", "2024"),
+        ("2024", "2024.0"),
+        ("wiki", "'wiki'"),
+        ("1", "true"),
+    ],
+)
+def test_a_source_that_is_named_twice_in_two_spellings_is_refused(load, one, other):
+    text = "seq_len: 16\nsources:\n  %s: {store: stores/wiki, pack: {}}\n"
+    message = refusal(load, text % one + f"  {other}: {{store: stores/code, pack: {{}}}}\n")
+    assert "line 4" in message
+    assert one in message
+    assert other in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("600", "0x258"), ("600", "'600'"), ("600", "600.0"), ("6_00", "600")]
+)
+def test_a_stage_that_is_named_twice_in_two_spellings_is_refused(load, one, other):
+    message = refusal(load, SOURCES % f"{{{one}: {{wiki: 9}}, {other}: {{code: 9}}}}")
+    assert "line 5" in message
+    assert one in message
+    assert other in message
+
+
+def test_json_and_toml_refuse_a_stage_in_two_spellings_too(load):
+    sources = {"wiki": {"store": "stores/wiki", "pack": 32}}
+    sources["code"] = {"store": "stores/code", "pack": 32}
+    as_json = json.dumps({"sources": sources, "mix": {"stages": STAGES}})
+    as_toml = "".join(
+        f"[sources.{name}]\nstore = '{one['store']}'\npack = 32\n" for name, one in sources.items()
+    )
+    as_toml += "[mix.stages]\n600 = {wiki = 9}\n0600 = {code = 9}\n"
+    for name, text in (("run.json", as_json), ("run.toml", as_toml)):
+        message = refusal(load, text, name=name)
+        assert "mix.stages.0600" in message
+        assert "'0600'" in message
+        assert "'600'" in message
+
+
+def test_a_mapping_of_python_with_a_key_as_number_and_as_text_is_refused(place):
+    source = {"store": "stores/wiki", "pack": 32}
+    with pytest.raises(tl.ConfigError, match=r"sources\.2024.* 2024 .*'2024'"):
+        tl.from_config({"sources": {2024: source, "2024": source}})
+    config = {"sources": {"a": source, "b": source}}
+    with pytest.raises(tl.ConfigError, match=r"mix\.stages\.600.* 600 .*'600'"):
+        tl.from_config(config | {"mix": {"stages": {600: {"a": 9}, "600": {"b": 9}}}})
+
+
+def test_two_spellings_in_an_override_are_refused(load):
+    text = SOURCES % "{}"
+    with pytest.raises(tl.ConfigError, match=r"0x258.*600|600.*0x258"):
+        load(text, "mix.stages={600: {wiki: 9}, 0x258: {code: 9}}")
+
+
+@pytest.mark.parametrize("other", ["./new", "sub/../new", "new/"])
+def test_a_store_that_is_built_at_one_directory_twice_is_refused(load, place, other):
+    text = "seq_len: 16\nsources: {a: {store: new, pack: {}}}\nbuild:\n  tokenizer: bytes\n"
+    text += f"  stores:\n    new: corpus.jsonl\n    {other}: corpus.jsonl\n"
+    (place / "sub").mkdir()
+    message = refusal(load, text)
+    assert f"build.stores.{other}" in message
+    assert "'new'" in message
+    assert not (place / "new").exists()
+
+
+def test_a_path_of_a_source_may_be_written_otherwise_than_in_the_build_section(load):
+    text = "sources: {a: {store: ./new, pack: 16}}\n"
+    assert len(load(text + "build: {tokenizer: bytes, stores: {new: corpus.jsonl}}\n"))
+
+
+def test_numbers_as_keys_of_one_spelling_are_fine(load):
+    run = load("seq_len: 16\nsources: {2024: {store: stores/wiki, pack: {}}}\nmix: {}\n")
+    assert list(run.sources) == ["2024"]
+    stages = SOURCES % "{0: {wiki: 9}, 200: {code: 9}}"
+    assert load(stages).describe() == load(stages.replace("200:", "'200':")).describe()
+
+
+def test_a_key_beside_a_merged_one_still_replaces_it(load):
+    text = "sources:\n  a: &a {store: stores/wiki, pack: 32}\n  b: {<<: *a, store: stores/code}\n"
+    assert load(text + "mix: {}\n").sources["b"].path == "stores/code"
