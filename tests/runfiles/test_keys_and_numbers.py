@@ -109,3 +109,32 @@ def test_numbers_as_keys_of_one_spelling_are_fine(load):
 def test_a_key_beside_a_merged_one_still_replaces_it(load):
     text = "sources:\n  a: &a {store: stores/wiki, pack: 32}\n  b: {<<: *a, store: stores/code}\n"
     assert load(text + "mix: {}\n").sources["b"].path == "stores/code"
+
+
+NUMBERS = ["010", "-010", "+010", "0_1", "08", "00", "010.5", "00e3", "1:20", "1:20:30", "1:20.5"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_with_leading_zeros_or_colons_are_refused_wherever_they_stand(load, number):
+    text = SOURCES % "{}"
+    for wrong in (
+        f"seed: {number}\n{text}",
+        f"{text}loader: {{batch_size: {number}}}\n",
+        text.replace("wiki:", f"{number}:"),
+        SOURCES % f"{{? {number} : {{wiki: 9}}}}",
+        text.replace("stores/wiki", number),
+    ):
+        assert f"found {number}, " in refusal(load, wrong)
+    with pytest.raises(tl.ConfigError, match=rf"loader\.batch_size.*{number[1:]}"):
+        load(text, f"loader.batch_size={number}")
+
+
+def test_quoted_text_hexadecimal_and_plain_numbers_stay_as_they_are(load):
+    run = load(
+        "seq_len: 0x20\nseed: 0\ntake: 20\n"
+        "sources: {'010': {store: stores/wiki, pack: {}}, '1:20': {store: stores/code, pack: {}}}\n"
+        "mix: {weights: {'010': 0.5, '1:20': 1e-1}}\n"
+    )
+    assert list(run.sources) == ["010", "1:20"]
+    assert run.seq_len == 32
+    assert run.rule.weights == {"010": 0.5, "1:20": 0.1}

@@ -7,7 +7,8 @@ A key that is in a file twice is a mistake: in plain YAML and JSON the second on
 here it is refused, with both lines, however each is written (``2024`` and ``'2024'``, ``600`` and
 ``0x258``). Anchors, aliases and merge keys work; the values they expand to are counted, so a file
 of a few lines cannot fill the memory. A tag that names code is refused. Numbers such as ``1e-3``
-are numbers, as in YAML 1.2.
+are numbers, as in YAML 1.2; unquoted ``010`` and ``1:20``, which are 8 and 80 in YAML 1.1, are
+refused.
 """
 
 from __future__ import annotations
@@ -276,6 +277,17 @@ def _strict_loader() -> Any:
                 first[made] = first[str(made)] = key
             return node
 
+        def compose_scalar_node(self, anchor: Any) -> Any:
+            event = self.peek_event()
+            if event.implicit[0] and AMBIGUOUS.fullmatch(event.value):
+                raise yaml.constructor.ConstructorError(
+                    problem=f"found {event.value}, which programs read as different numbers, or as "
+                    "text. Write it without leading zeros and colons, or put it in quotes if it "
+                    "is text",
+                    problem_mark=event.start_mark,
+                )
+            return super().compose_scalar_node(anchor)
+
         def flatten_mapping(self, node: Any) -> None:
             super().flatten_mapping(node)
             if len(node.value) > MAX_VALUES:
@@ -290,6 +302,13 @@ def _strict_loader() -> Any:
         list("-+0123456789"),
     )
     return Strict
+
+
+AMBIGUOUS = re.compile(
+    r"[-+]?(0_*[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)"
+)
+
+"""Numbers with leading zeros (octal in YAML 1.1, decimal in 1.2) or colons (base 60 in 1.1)."""
 
 
 def _twice(key: Any, before: Any) -> str:
