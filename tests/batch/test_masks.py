@@ -125,28 +125,6 @@ def four():
         yield toy.store
 
 
-@pytest.mark.parametrize("segments", ["documents", "eos"])
-@pytest.mark.parametrize(
-    ("render", "loss"),
-    [
-        ({}, [1, 1, 0, 0]),
-        ({"mask_boundary_loss": False}, [1, 1, 1, 0]),
-        ({"mask_boundary_loss": False, "ignore_id": 9}, [0, 1, 1, 0]),
-        ({"ignore_id": 9}, [0, 1, 0, 0]),
-        ({"ignore_id": 7}, [1, 1, 0, 0]),
-    ],
-)
-def test_ts_17_the_loss_of_a_row_of_four(four, segments, render, loss):
-    batch = four.windows(4, segments=segments, eos_id=0, **render)[0]
-    assert batch.loss_mask[0].tolist() == [bool(one) for one in loss]
-    assert batch.segment_ids[0].tolist() == [1, 1, 1, 2]
-    assert batch.position_ids[0].tolist() == [0, 1, 2, 0]
-    aligned = [5, 9, 0, 7]
-    trained = [i > 0 and loss[i - 1] == 1 for i in range(4)]
-    expected = [t if yes else -100 for t, yes in zip(aligned, trained, strict=True)]
-    assert batch.labels[0].tolist() == expected
-
-
 def test_shifted_labels_are_the_next_tokens(four):
     batch = four.windows(4, label_layout="shifted", mask_boundary_loss=False)[0]
     assert batch.labels[0].tolist() == [9, 0, 7, -100]

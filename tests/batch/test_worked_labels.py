@@ -94,7 +94,7 @@ def test_lm_10_the_count_of_a_batch_is_that_of_its_labels():
 
 
 @pytest.mark.parametrize("options", [{}, {"add_eos": True, "eos_id": 3}])
-def test_ts_18_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
+def test_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
     """A prompt of 3 and a completion of 2 tokens; an EOS put after it is also trained."""
     ids, trained = [[5, 6, 7, 8, 9], [4, 4]], {5: 0, 6: 0, 7: 0, 8: 1, 9: 1, 4: 0}
     columns = {"loss_mask": ("uint8", lambda ids: np.array([trained[int(i)] for i in ids]))}

@@ -556,17 +556,6 @@ SUBSET = {
 }
 
 
-def test_ts_13_only_documents_wholly_in_the_trained_tokens_are_candidates(stores):
-    store = stores(1000, 1048, 1, 5000)  # document 1 ends at token 2,048
-    assert chosen(store, num_docs=2, doc_select_mode="first", **SUBSET) == [0, 1]
-    with pytest.raises(tl.ConfigError, match=r"2 of 3 .*training_tokens=2048"):
-        store.select(num_docs=3, **SUBSET)
-    crossing = stores(1000, 1049, 1)
-    assert chosen(crossing, **SUBSET) == [0]
-    twice = SUBSET | {"max_train_batches": 2}
-    assert chosen(store, **twice, num_docs=3, doc_select_mode="first") == [0, 1, 2]
-
-
 def test_ds_17_a_document_beyond_the_cutoff_is_never_chosen(stores):
     store = stores(1000, 1048, 1, 5000)
     for mode in MODES:

@@ -1,7 +1,6 @@
 """Bases of other trainers: their shuffle reaches the splices, and validation text has a store."""
 
 import json
-import os
 
 import pytest
 
@@ -13,7 +12,6 @@ from tokenloom.integrations.levanter import (
     TextLmDatasetFormat,
     UrlDatasetSourceConfig,
     UrlSingleDatasetLMConfig,
-    build_caches,
     load_yaml,
     splice_from_config,
 )
@@ -128,7 +126,7 @@ def test_a_wrong_shuffle_is_refused_by_its_path(store, wrong, words):
         splice_from_config({"data": data})
 
 
-# -- TS-08, TS-09: validation text ---------------------------------------------------------------
+# -- validation text ---------------------------------------------------------------
 
 
 def configured(text, root, **fields):
@@ -139,48 +137,6 @@ def configured(text, root, **fields):
         format=TEXT,
     )
     return LMMixtureDatasetConfig(tokenizer="bytes", configs={"wiki": source}, **fields)
-
-
-def texts(store):
-    return [bytes(store.document(n).tolist()).decode() for n in range(store.num_documents)]
-
-
-def stamps(folder):
-    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_ts_08_ts_09_each_split_has_a_store_that_is_built_once(text, tmp_path):
-    base = configured(text, tmp_path)
-    made = {split: base.build_caches(split) for split in ("validation", "train")}
-    assert {split: list(found) for split, found in made.items()} == {
-        "validation": ["wiki"],
-        "train": ["wiki"],
-    }
-    assert texts(made["train"]["wiki"]) == TRAIN
-    assert texts(made["validation"]["wiki"]) == HELD_OUT
-    assert made["validation"]["wiki"].path == tmp_path / "wiki-validation"
-    before = stamps(tmp_path)
-    for split, held in made.items():
-        again = build_caches(base, split=split)
-        assert again["wiki"].manifest_sha256 == held["wiki"].manifest_sha256
-    assert stamps(tmp_path) == before
-    made["train"]["wiki"].verify(progress=False)  # the other store is not inside this one
-
-
-def test_ts_08_a_store_outlives_its_text(text, tmp_path):
-    copied = tmp_path / "validation.jsonl"
-    copied.write_bytes((text / "validation.jsonl").read_bytes())
-    source = UrlSingleDatasetLMConfig(
-        cache_dir=tmp_path / "w",
-        validation_urls=[copied],
-        format=TEXT,
-        tokenizer="bytes",
-    )
-    assert texts(source.build_caches("validation")["main"]) == HELD_OUT
-    os.remove(copied)
-    assert texts(source.build_caches("validation")["main"]) == HELD_OUT
-    with pytest.raises(tl.StoreNotFound, match=r"cache_dir: .* Or pass train_urls"):
-        source.build_caches("train")
 
 
 def test_datasets_without_validation_text_are_left_out(text, tmp_path):

@@ -113,14 +113,6 @@ def test_a_cell_knows_its_document_and_a_document_its_cells(sizes, setting):
             assert seen == {(d, o) for d, o, *_ in toy.cells()}
 
 
-def test_ts_05_ten_tokens_in_rows_of_four():
-    with ToyStore(numbered([[10]])) as toy:
-        assert toy.store.windows(4).batch([0, 1]).tokens.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        kept = toy.store.windows(4, tail="keep", pad_id=55)
-        assert (len(toy.store.windows(4)), len(kept)) == (2, 3)
-        assert kept[2].tokens.tolist() == [[8, 9, 55, 55]]
-
-
 @pytest.mark.parametrize(
     ("tokens", "options", "rows"),
     [
@@ -186,12 +178,6 @@ def test_sh_06_a_block_is_what_an_io_block_holds(virtual, seq_len, rows):
     assert blocks.size == rows
     described = virtual.windows(seq_len).block_shuffle().describe()["shuffle"]
     assert described["io_block_size"] == rows
-
-
-def test_ts_04_the_io_block_of_a_store_is_known():
-    with ToyStore(numbered([[5]]), chunk_tokens=48) as toy:
-        assert toy.store.chunk_tokens == 48
-        assert toy.store.windows(4).run.layout.blocks().size == 12
 
 
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):

@@ -120,9 +120,7 @@ def test_an_object_that_is_replaced_while_a_store_is_open_is_damage_on_moto(moto
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["full", "block", "lanes 3"])
-def test_ts_12_a_bucket_gets_the_requests_that_the_simulation_names(
-    ranges, url, local, layout, kind
-):
+def test_a_bucket_gets_the_requests_that_the_simulation_names(ranges, url, local, layout, kind):
     def run_of(store):
         return KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
 

@@ -9,7 +9,6 @@ from toystore import Recording, random_shards, toy, write_store
 
 import tokenloom as tl
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.fetch import ReadCounters
 
 LOSS = {"loss_mask": ("uint8", lambda ids: ids % 2)}
 
@@ -29,58 +28,6 @@ def root(tmp_path_factory, shards):
 @pytest.fixture(scope="module")
 def flat(shards):
     return np.array([t for s in shards for d in s for t in d], np.int32)
-
-
-def test_ts_01_documents_and_offsets_of_a_jagged_store(tmp_path):
-    store = toy(tmp_path / "s", [[[1, 2, 3], [], [4, 5]]])
-    start, stop = store.reader.bounds(np.arange(3))
-    assert [*start.tolist(), int(stop[-1])] == [0, 3, 3, 5]
-    assert store.document(2).tolist() == [4, 5]
-
-
-def test_ts_02_documents_come_as_int32(root, shards):
-    store = tl.open(root)
-    document = store.document(0)
-    assert document.dtype == np.int32
-    assert document.tolist() == shards[0][0]
-
-
-def test_ts_03_lengths_read_no_token_and_documents_one_range_each(root, shards):
-    store = tl.open(root, cache_bytes=0)
-    lengths = store.lengths
-    assert lengths.tolist() == [len(d) for s in shards for d in s]
-    assert store.reads == ReadCounters()
-    assert store.index_reads.read_ops > 0
-    chosen = [2, 9, 30]
-    got = store.documents(chosen)
-    documents = [d for s in shards for d in s]
-    assert [g.tolist() for g in got] == [documents[i] for i in chosen]
-    again = tl.open(root, verify="never")
-    again.documents(chosen)
-    assert again.reads.examples == 3
-    assert again.reads.ranges == 3
-    assert again.reads.read_ops == 3
-    assert again.reads.bytes == again.reads.useful_bytes == sum(len(g) for g in got) * 2
-
-
-def test_ts_04_the_io_block_is_discoverable_and_a_custom_one_round_trips(tmp_path):
-    assert tl.build([{"text": "a"}], tmp_path / "a", tokenizer="bytes").chunk_tokens == 262_144
-    small = tl.build([{"text": "a"}], tmp_path / "b", tokenizer="bytes", chunk_tokens=512)
-    assert tl.open(tmp_path / "b").chunk_tokens == small.chunk_tokens == 512
-
-
-def test_ts_15_offsets_begin_with_zero_for_readers(root):
-    store = tl.open(root)
-    assert int(store.reader.bounds(np.array([0]))[0][0]) == 0
-    assert int(np.fromfile(root / "shard-00000/offsets/c/0", "<u4")[0]) == 0
-
-
-@pytest.mark.parametrize(("vocab", "size"), [(50_000, 2), (65_536, 2), (65_537, 4), (128_000, 4)])
-def test_ts_16_two_bytes_per_token_up_to_65536_ids_and_int32_out(tmp_path, vocab, size):
-    store = toy(tmp_path / "s", [[[0, vocab - 1]]], vocab_size=vocab)
-    assert store.dtype.itemsize == size
-    assert store.tokens(0, 2).tolist() == [0, vocab - 1]
-    assert store.tokens(0, 2).dtype == np.int32
 
 
 @settings(max_examples=60, deadline=None)

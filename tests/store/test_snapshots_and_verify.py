@@ -26,13 +26,6 @@ def test_a_directory_of_other_things_is_not_a_store(tmp_path):
         tl.open(tmp_path)
 
 
-def test_ts_14_an_unfinished_build_is_called_incomplete(tmp_path):
-    write_store(tmp_path / "s", random_shards(0))
-    (tmp_path / "s/manifest-000001.json").unlink()
-    with pytest.raises(tl.StoreNotFound, match="incomplete: 3 shards done"):
-        tl.open(tmp_path / "s")
-
-
 def test_the_highest_manifest_is_the_store_and_a_damaged_one_is_not_passed_over(tmp_path):
     tl.build([{"text": "a"}], tmp_path / "s", tokenizer="bytes")
     tl.build([{"text": "b"}], tmp_path / "s", tokenizer="bytes", append=True)

@@ -239,22 +239,6 @@ def test_a_name_in_the_local_hub_cache_is_used_without_running_its_code(tmp_path
 # ------------------------------------------------------------------------------ special tokens
 
 
-def test_three_toy_tokenizers_without_bos_without_eos_and_with_pad_equal_to_eos():
-    """TS-10: whatever the specials are, the ids of the documents are the same."""
-    texts = [*toys.NASTY, *toys.topics()[:3]]
-    no_bos, _ = resolve(toys.bpe(), pad=None)
-    no_eos, _ = resolve(toys.bpe(), bos="<|endoftext|>", eos=None)
-    same, _ = resolve(toys.bpe(), eos=0, pad=0)
-    assert (no_bos.bos, no_bos.eos, no_bos.pad) == (None, 0, None)
-    assert (no_eos.bos, no_eos.eos, no_eos.pad) == (0, None, None)
-    assert (same.bos, same.eos, same.pad) == (None, 0, 0)
-    first, *others = (reference_encoder(spec).encode(texts) for spec in (no_bos, no_eos, same))
-    for other in others:
-        assert np.array_equal(first.ids, other.ids)
-        assert np.array_equal(first.lengths, other.lengths)
-    assert 0 not in first.ids  # id 0 is special, and nothing in the text became it
-
-
 @pytest.mark.parametrize(
     ("specials", "expected"),
     [

@@ -62,12 +62,10 @@ class AsyncRows:
 
     def rows(self, indices: Sequence[int]) -> list[Any]:
         """The items of these indices, in this order, read together."""
-        wanted = np.asarray(indices, np.int64)
-        if not wanted.size:
-            return []
-        batch = self.dataset.batch(wanted)
-        columns = batch.tokens, batch.loss_weights, batch.segment_ids - np.int32(1), wanted.tolist()
-        return [self._make(LmRow(*one)) for one in zip(*columns, strict=True)]
+        batch = self.dataset.batch(indices)
+        segment_ids = batch.segment_ids - np.int32(1)
+        rows = zip(batch.tokens, batch.loss_weights, segment_ids, batch.index.tolist(), strict=True)
+        return [self._make(LmRow(*row)) for row in rows]
 
     async def get_batch(self, indices: Sequence[int]) -> list[Any]:
         """The same without blocking other tasks."""
