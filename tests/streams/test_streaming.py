@@ -29,7 +29,7 @@ def with_ends(spec, tokens):
 
 
 def slow_pieces(spec, tokens):
-    """Pieces of a row; EOS alone in the last takes a token from the piece before, if it can."""
+    """Pieces of a row; EOS alone in the last takes a token from the piece before."""
     cells, pieces, at = with_ends(spec, tokens), [], 0
     if not cells:
         return []
@@ -43,9 +43,7 @@ def slow_pieces(spec, tokens):
         and len(with_ends(spec, tokens))
         > len(list(tokens)[: spec.max_doc_tokens]) + (spec.bos_id is not None)
     ):
-        sources = len(pieces[-2]) - (len(pieces) == 2 and spec.bos_id is not None)
-        if sources > 1:
-            pieces[-1].insert(0, pieces[-2].pop())
+        pieces[-1].insert(0, pieces[-2].pop())
     return pieces
 
 
@@ -572,7 +570,7 @@ def test_pk_31_truncation_is_counted(mode):
     assert sum(np.count_nonzero(row.segment_ids) for row in rows) == 19
 
 
-def test_eos_and_bos_are_never_a_piece_alone_if_that_can_be_avoided():
+def test_eos_is_never_a_piece_alone():
     def pieces(count, **given):
         packer = stream_packer("one_doc", eos_id=EOS, **given)
         return [len(row.tokens[row.segment_ids > 0]) for row in packer.rows([[9] * count])]
@@ -581,7 +579,7 @@ def test_eos_and_bos_are_never_a_piece_alone_if_that_can_be_avoided():
     assert pieces(3, seq_len=4, bos_id=BOS) == [3, 2]
     assert pieces(7, seq_len=4, bos_id=BOS) == [4, 3, 2]
     assert pieces(4, seq_len=2) == [2, 1, 2]
-    assert pieces(1, seq_len=2, bos_id=BOS) == [2, 1], "here one of them must be alone"
+    assert pieces(1, seq_len=2, bos_id=BOS) == [1, 2], "BOS or EOS must be alone"
     assert pieces(4, seq_len=3, window="T+1") == [4, 2], "the shared token is before EOS"
 
 

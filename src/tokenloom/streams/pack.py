@@ -70,15 +70,14 @@ def _whole(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
 
 
 def _cut(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
-    """A document in pieces of at most a row, each with at least one token of the source.
+    """A document in pieces of at most a row, none of which is EOS alone.
 
     Rows of 4, overlap 0: a b c d EOS would leave EOS alone, so it is a b c | d EOS.
     """
     size = len(cells)
     if size <= spec.width:
         return [Piece(number, False, cells)]
-    bos, eos = np.array([spec.bos_id is not None]), np.array([ends])
-    made = slice_each(np.array([size]), spec.width, spec.shared, bos=bos, eos=eos)
+    made = slice_each(np.array([size]), spec.width, spec.shared, eos=np.array([ends]))
     edges = zip(made.start.tolist(), made.stop.tolist(), strict=True)
     return [Piece(number, start > 0, cells[start:stop].copy()) for start, stop in edges]
 

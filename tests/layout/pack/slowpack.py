@@ -65,8 +65,7 @@ def slow_pieces(documents, spec):
                 if begin + spec.width >= len(cells):
                     break
                 begin += spec.width - spec.stride
-            tokens = [cell for cell in found[-2] if isinstance(cell, tuple)]
-            if found[-1] == [E] and len(tokens) > 1:
+            if found[-1] == [E]:
                 found[-1].insert(0, found[-2].pop())
             pieces.append((number, found[0], 0))
             for piece in found[1:]:

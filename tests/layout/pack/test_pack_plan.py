@@ -203,10 +203,10 @@ def test_pk_18_an_exact_fill_is_one_row():
     assert sizes(planned([4], seq_len=6, bos_id=1, eos_id=2)) == [[6]]
 
 
-def test_an_eos_is_never_alone_in_a_row_where_that_can_be_helped():
+def test_an_eos_is_never_alone_in_a_row():
     assert sizes(planned([5], seq_len=5, eos_id=2, strategy="one_doc")) == [[4], [2]]
     assert sizes(planned([9], seq_len=5, eos_id=2, strategy="one_doc")) == [[5], [5]]
-    assert sizes(planned([1], seq_len=2, bos_id=1, eos_id=2, strategy="one_doc")) == [[2], [1]]
+    assert sizes(planned([1], seq_len=2, bos_id=1, eos_id=2, strategy="one_doc")) == [[1], [2]]
 
 
 def test_pk_19_filters_count_source_tokens():

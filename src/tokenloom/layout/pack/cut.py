@@ -11,7 +11,8 @@ Worked example: a document of 8 tokens with EOS is 9 cells; cut for frames of 4 
                       [3 4 5 6]      one cell that the previous piece does not have
                             [6 7 E]
 
-A piece that would consist only of EOS takes one token from the piece before it.
+A piece that would consist only of EOS takes one token from the piece before it. Only in frames of 2
+can that leave a BOS alone: B t E is cut as [B] [t E].
 """
 
 from __future__ import annotations

@@ -85,8 +85,7 @@ def plan_group(
         pieces = cutting.sliced(documents, slices, seen=False)
     else:
         left, lost = cutting.fitted(documents, width, spec.overflow, names)
-        bos, eos = (left.flags & BOS) != 0, (left.flags & EOS) != 0
-        slices = slice_each(left.cells, width, spec.stride, bos=bos, eos=eos)
+        slices = slice_each(left.cells, width, spec.stride, eos=(left.flags & EOS) != 0)
         slices = in_bins(slices, width, spec.strategy, spec.max_docs_per_bin)
         pieces, tally = cutting.sliced(left, slices, seen=True), tally + lost
         repeated = int(pieces.seen.sum())

@@ -85,7 +85,6 @@ def slice_each(
     width: int,
     stride: int = 0,
     *,
-    bos: NDArray[np.bool_] | None = None,
     eos: NDArray[np.bool_] | None = None,
 ) -> Slices:
     """Cuts every document into slices of at most `width` cells, each in a row of its own.
@@ -94,9 +93,8 @@ def slice_each(
         lengths: cells of each document, 1 or more [documents].
         width: most cells of a slice.
         stride: cells that a slice repeats of the previous one; below `width`.
-        bos: which documents start with an inserted cell [documents].
-        eos: which documents end with one; it is never alone in a slice if the previous slice can
-            spare a token [documents].
+        eos: which documents end with an inserted cell; in a slice of its own it would be neither
+            predicted nor context, so it takes the last cell of the slice before it [documents].
 
     >>> cut = slice_each(np.array([8, 3]), 5, 2)
     >>> cut.document.tolist(), cut.start.tolist(), cut.stop.tolist(), cut.repeated.tolist()
@@ -108,11 +106,9 @@ def slice_each(
     place = np.arange(len(document)) - (np.cumsum(count) - count)[document]
     start = place * step
     stop = np.minimum(start + width, lengths[document])
-    if eos is not None and eos.any():
-        # tokens that the previous slice would keep: all but the one it gives away and its BOS
-        spare = width - 1 - (0 if bos is None else bos[document] & (place == 1))
+    if eos is not None and eos.any() and width > 1:
         last = eos[document] & (stop == lengths[document])
-        lone = np.flatnonzero(last & (stop - start == 1) & (place > 0) & (spare > 0))
+        lone = np.flatnonzero(last & (stop - start == 1) & (place > 0))
         start[lone] -= 1
         stop[lone - 1] -= 1
     repeated = np.where(place > 0, stride, 0)
