@@ -1,7 +1,5 @@
 import itertools
 import json
-import logging
-import os
 import pickle
 import re
 import subprocess
@@ -186,66 +184,6 @@ def test_the_oracle_can_fail():
 # -- one document ----------------------------------------------------------------------------------
 
 
-def test_ds_01_a_single_store_is_a_source(stores):
-    store = stores(*TEN)
-    made = store.select(num_docs=3)
-    assert (made.num_documents, made.num_tokens) == (3, 24)
-    assert made.lengths.tolist() == [9, 8, 7]
-    assert made.lengths.dtype == np.int64
-
-
-def test_ds_02_a_document_by_its_number(stores):
-    store = stores(3, 5, 7)
-    for document in (0, 1, 2):
-        assert chosen(store, doc_index=document) == [document]
-    assert chosen(store, doc_index=np.int64(2)) == [2]
-    for several in ([2, 0], (2, 0), np.array([2, 0]), [np.int32(2), 0]):
-        assert chosen(store, doc_index=several) == [2, 0]
-    assert chosen(store, doc_index=range(3), num_docs=3) == [0, 1, 2]
-
-
-def test_ds_04_minimum_length(stores):
-    assert sorted(chosen(stores(3, 5, 7), min_doc_length=5, num_docs=2)) == [1, 2]
-    with pytest.raises(tl.ConfigError, match="2 of 3"):
-        stores(3, 5, 7).select(min_doc_length=5, num_docs=3)
-
-
-def test_ds_05_maximum_length(stores):
-    assert sorted(chosen(stores(3, 5, 7), max_doc_length=5, num_docs=2)) == [0, 1]
-    with pytest.raises(tl.ConfigError, match="2 of 3"):
-        stores(3, 5, 7).select(max_doc_length=5, num_docs=3)
-
-
-def test_ds_06_the_first_that_is_long_enough(stores):
-    assert chosen(stores(3, 5, 7), min_doc_length=5, doc_select_mode="first") == [1]
-
-
-def test_ds_07_the_longest_and_of_equal_ones_the_lowest(stores):
-    assert chosen(stores(7, 7, 3), doc_select_mode="longest") == [0]
-    assert chosen(stores(3, 7, 7), doc_select_mode="longest") == [1]
-    assert chosen(stores(3, 7, 7)) == [1]  # the default
-
-
-def test_ds_08_random_is_the_same_in_every_run_and_process(stores):
-    store = stores(*TEN)
-    settings = {"doc_select_mode": "random", "num_docs": 4}
-    here = chosen(store, **settings)
-    assert here == chosen(tl.open(store.path), **settings)
-    code = (
-        "import sys, tokenloom as tl; store = tl.open(sys.argv[1]);"
-        "print(store.select(doc_select_mode='random', num_docs=4).indices.tolist())"
-    )
-    for hash_seed in ("1", "2"):
-        answer = subprocess.run(
-            [sys.executable, "-c", code, str(store.path)],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        ).stdout
-        assert json.loads(answer) == here
-
-
 def test_random_draws_are_pinned():
     """Another draw would change the training data under the same settings."""
     pinned = {0: [51, 34, 17, 91, 56], 1: [49, 3, 48, 18, 74]}
@@ -255,114 +193,7 @@ def test_random_draws_are_pinned():
         assert found.documents.tolist() == expected
 
 
-def test_ds_09_the_longest_of_all_if_none_is_long_enough(stores):
-    store = stores(3, 5)
-    with pytest.warns(UserWarning, match="no document meets min_doc_length=100") as caught:
-        made = store.select(min_doc_length=100, doc_select_mode="shortest")
-    assert made.indices.tolist() == [1]
-    assert len(caught) == 1
-    assert "document 1, the longest of 2 (5 tokens)" in str(caught[0].message)
-    assert caught[0].filename == __file__
-    with warnings.catch_warnings():  # warned once; resuming does not warn again
-        warnings.simplefilter("error")
-        dataset = made.windows(2)
-        assert len(tl.from_config(dataset.describe())) == len(dataset) == 2
-        assert len(pickle.loads(pickle.dumps(dataset))) == 2
-    with pytest.raises(tl.ConfigError, match="0 of 1"):
-        store.select(min_doc_length=100, on_shortage="error")
-
-
-def test_ds_10_another_document_stands_in_with_a_warning_that_names_both(stores):
-    store = stores(3, 5, 7)
-    with pytest.warns(UserWarning, match="document 0 has 3 tokens, min_doc_length is 5") as caught:
-        found = chosen(store, doc_index=0, min_doc_length=5, doc_select_mode="longest")
-    assert found == [2]
-    assert len(caught) == 1
-    assert "longest gives 2 (7 tokens) in place of 0" in str(caught[0].message)
-    with pytest.warns(UserWarning, match="max_doc_length is 5; first gives 0"):
-        assert chosen(store, doc_index=2, max_doc_length=5, doc_select_mode="first") == [0]
-    with pytest.warns(UserWarning, match="min_doc_length is 9; longest gives 2") as caught:
-        assert chosen(store, doc_index=0, min_doc_length=9) == [2]  # nothing fits: longest of all
-    assert len(caught) == 1
-
-
-def test_ds_10_only_those_that_do_not_qualify_are_replaced(stores):
-    store = stores(3, 5, 7, 6)
-    with pytest.warns(UserWarning, match="longest gives 2 "):
-        assert chosen(store, doc_index=(3, 0, 1), min_doc_length=5) == [3, 2, 1]
-    with pytest.raises(tl.ConfigError, match="3 of 4"):
-        store.select(doc_index=(3, 0, 1, 2), min_doc_length=5)
-    with pytest.warns(UserWarning, match="in place of 0"):
-        several = chosen(store, doc_index=(3, 0, 1, 2), min_doc_length=5, on_shortage="fewer")
-    assert several == [3, 1, 2]
-
-
-def test_c_07_a_number_is_replaced_honoured_or_refused(stores):
-    store = stores(3, 5, 7)
-    with pytest.warns(UserWarning, match="in place of 0"):
-        assert chosen(store, doc_index=0, min_doc_length=5) == [2]
-    assert chosen(store, doc_index=0, min_doc_length=5, doc_index_policy="honor") == [0]
-    with pytest.raises(tl.ConfigError, match="document 0 has 3 tokens, min_doc_length is 5"):
-        store.select(doc_index=0, min_doc_length=5, doc_index_policy="error")
-    assert chosen(store, doc_index=1, min_doc_length=5, doc_index_policy="error") == [1]
-
-
-def test_c_07_honour_is_about_length_not_about_what_may_be_trained_on(stores):
-    store = stores(3, 5, 7)
-    subset = {"restrict_to_training_subset": True, "max_train_batches": 1}
-    subset |= {"initial_batch_size": 2, "seq_len": 4}
-    with pytest.raises(tl.ConfigError, match=r"document 2 ends at token 15, .* the first 8"):
-        store.select(doc_index=2, doc_index_policy="honor", **subset)
-    part = store.select(doc_index=(0, 1))
-    with pytest.raises(tl.ConfigError, match="document 2 is not among those to choose from"):
-        part.select(doc_index=2, doc_index_policy="honor")
-
-
-def test_c_09_shortest_is_accepted_for_one(stores):
-    assert chosen(stores(3, 2, 7, 2), doc_select_mode="shortest") == [1]
-
-
-def test_ds_19_numbers_that_are_not_there_and_empty_documents_are_refused(stores):
-    store = stores(3, 0, 7)
-    with pytest.raises(ValueError, match=r"99.*3 documents.*0 to 2"):
-        store.select(doc_index=99)
-    with pytest.raises(tl.ConfigError, match="document 1 is empty"):
-        store.select(doc_index=1)
-    for policy in ("honor", "error"):
-        with pytest.raises(tl.ConfigError, match="document 1 is empty"):
-            store.select(doc_index=1, doc_index_policy=policy)
-    assert chosen(store, doc_select_mode="shortest") == [0]
-    assert chosen(store, doc_select_mode="first", num_docs=2) == [0, 2]
-    for nothing in ((), (0, 0)):
-        with pytest.raises(tl.ConfigError, match="found 0 of 1 documents"):
-            stores(*nothing).select()
-
-
 # -- several documents -----------------------------------------------------------------------------
-
-
-def test_ds_11_as_many_as_asked_for_with_their_own_numbers(stores):
-    store = stores(*TEN)
-    made = store.select(num_docs=3)
-    assert made.indices.tolist() == [1, 6, 3]
-    assert [TEN[d] for d in made.indices.tolist()] == made.lengths.tolist() == [9, 8, 7]
-
-
-def test_ds_12_the_shortest(stores):
-    store = stores(3, 5, 7)
-    assert chosen(store, num_docs=2, doc_select_mode="shortest") == [0, 1]
-    assert chosen(store, doc_select_mode="shortest") == [0]
-
-
-def test_ds_13_each_mode_for_several_and_random_without_replacement(stores):
-    store = stores(*TEN)
-    assert chosen(store, num_docs=5, doc_select_mode="longest") == [1, 6, 3, 4, 8]
-    assert chosen(store, num_docs=5, doc_select_mode="first") == [0, 1, 2, 3, 4]
-    assert chosen(store, num_docs=5, doc_select_mode="shortest") == [5, 2, 7, 0, 9]
-    drawn = chosen(store, num_docs=5, doc_select_mode="random")
-    assert len(set(drawn)) == 5
-    assert drawn == chosen(store, num_docs=5, doc_select_mode="random")
-    assert sorted(chosen(store, num_docs=10, doc_select_mode="random")) == list(range(10))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -376,26 +207,6 @@ def test_tr_06_every_policy_selects_the_right_documents_and_a_run_has_no_others(
     assert shown == sorted(token for d in wanted for token in store.document(d).tolist())
 
 
-def test_ds_14_a_draw_depends_on_the_store_the_number_the_bounds_and_the_seed(stores):
-    lengths = [5] * 200
-    store, other = stores(*lengths), stores(*lengths, first=1)
-    assert store.digest != other.digest
-    base = {"num_docs": 20, "doc_select_mode": "random"}
-    draws = [
-        chosen(store, **base),
-        chosen(store, **base | {"num_docs": 21})[:20],
-        chosen(store, **base | {"num_docs": 19}),
-        chosen(store, **base, min_doc_length=2),
-        chosen(store, **base, max_doc_length=9),
-        chosen(store, **base, seed=1),
-        chosen(store, **base, seed=2),
-        chosen(other, **base),
-    ]
-    assert draws[0] == chosen(store, **base)
-    for one, two in itertools.combinations(draws, 2):
-        assert set(one) != set(two)
-
-
 def test_random_draws_are_fair():
     spec, lengths = {"num_docs": 10, "doc_select_mode": "random"}, np.full(40, 3)
     counts = np.zeros(40)
@@ -404,139 +215,6 @@ def test_random_draws_are_fair():
     sigma = np.sqrt(1000 * 0.25 * 0.75)
     assert abs(counts - 250).max() < 4.5 * sigma
     assert 0.5 < (counts.var() / sigma**2) < 1.8
-
-
-def test_ds_15_tokens_and_numbers_in_the_order_of_the_mode(stores):
-    store = stores(3, 0, 7, 5)
-    tokens, indices = store.select(num_docs=3).load()
-    assert indices.tolist() == [2, 3, 0]
-    assert len(tokens) == len(indices)
-    for one, document in zip(tokens, indices.tolist(), strict=True):
-        assert one.dtype == np.int32
-        np.testing.assert_array_equal(one, store.document(document))
-    assert indices.dtype == np.int64
-    with pytest.raises(ValueError, match="read-only"):
-        indices[0] = 1
-
-
-def test_ds_16_only_chosen_documents_are_read(stores):
-    store = stores(*TEN, verify="never")
-    made = store.select(num_docs=3, doc_select_mode="shortest")
-    assert made.indices.tolist() == [5, 2, 7]
-    assert store.reads == type(store.reads)()
-    made.load()
-    assert store.reads.ranges == 3
-    assert store.reads.bytes == store.reads.useful_bytes == 2 * (1 + 2 + 3)  # stored as uint16
-    neighbours = stores(*TEN, verify="never")
-    neighbours.select(num_docs=4, doc_index=(3, 7, 4, 2)).load()  # 2, 3, 4 touch
-    assert neighbours.reads.ranges == neighbours.reads.read_ops == 2
-
-
-def test_ds_20_what_happens_if_there_are_too_few(stores):
-    store = stores(3, 5, 7)
-    asked = {"num_docs": 3, "min_doc_length": 5}
-    with pytest.raises(tl.ConfigError, match=r"2 of 3 .*min_doc_length=5.*on_shortage='fewer'"):
-        store.select(**asked)
-    with pytest.raises(tl.ConfigError, match="2 of 3"):
-        store.select(**asked, on_shortage="error")
-    assert chosen(store, **asked, on_shortage="fewer") == [2, 1]
-    assert chosen(store, **asked, on_shortage="backfill_longest") == [2, 1, 0]
-    for mode in MODES:  # those that qualify come first
-        found = chosen(store, **asked, on_shortage="backfill_longest", doc_select_mode=mode)
-        assert found[2:] == [0]
-    with pytest.raises(tl.ConfigError, match="3 of 4"):
-        store.select(num_docs=4, on_shortage="backfill_longest")
-    with pytest.raises(tl.ConfigError, match="0 of 2"):  # "fewer" still needs at least one
-        store.select(num_docs=2, min_doc_length=50, on_shortage="fewer")
-
-
-def test_c_08_one_of_several_is_refused_where_a_single_one_falls_back(stores):
-    store = stores(3, 5)
-    with pytest.raises(tl.ConfigError, match="0 of 1"):
-        store.select(num_docs=1, min_doc_length=100)
-    with pytest.warns(UserWarning, match="is taken instead"):
-        assert chosen(store, min_doc_length=100) == [1]
-    assert SelectSpec().on_shortage == SelectSpec(doc_index=2).on_shortage == "backfill_longest"
-    assert SelectSpec(num_docs=1).on_shortage == SelectSpec(doc_index=(1, 2)).on_shortage == "error"
-
-
-def test_ds_21_a_chosen_document_has_windows_enough(stores):
-    store = stores(900, 1023, 1024, 3000)
-    shortest = store.select(min_doc_length=1024, doc_select_mode="shortest")
-    assert shortest.lengths.tolist() == [1024]
-    for made in (shortest, store.select(min_doc_length=1024, doc_select_mode="longest")):
-        ((tokens,), _) = made.load()
-        windows = np.lib.stride_tricks.sliding_window_view(tokens, 100)[::5]
-        assert len(windows) >= 185
-    assert len(np.lib.stride_tricks.sliding_window_view(shortest.load()[0][0], 100)[::5]) == 185
-
-
-def test_ds_22_what_is_chosen_is_logged(stores, caplog):
-    store = stores(*TEN)
-    with caplog.at_level(logging.INFO, logger="tokenloom"):
-        store.select(num_docs=3, min_doc_length=2)
-    first, *others = [record.getMessage() for record in caplog.records]
-    assert str(store.path) in first
-    assert "longest 3, min_doc_length=2; 9 candidates" in first
-    assert others == [
-        "Selected doc_idx=1, length=9",
-        "Selected doc_idx=6, length=8",
-        "Selected doc_idx=3, length=7",
-    ]
-
-
-@pytest.fixture
-def many(stores, tmp_path, monkeypatch):
-    """A store of 1,300 documents, and plans kept in a directory of the test's own."""
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "kept"))
-    return stores(*[2 + n % 7 for n in range(1_300)])
-
-
-def logged(caplog, level, choose):
-    """What was chosen, and the lines that were logged for it, without the heading."""
-    caplog.clear()
-    with caplog.at_level(level, logger="tokenloom"):
-        chosen = choose()
-    return chosen, [record.getMessage() for record in caplog.records][1:]
-
-
-def test_ds_22_a_thousand_documents_are_logged_and_the_rest_is_in_a_file(many, caplog, tmp_path):
-    chosen, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_234))
-    pairs = zip(chosen.indices.tolist(), chosen.lengths.tolist(), strict=True)
-    every = [f"Selected doc_idx={document}, length={length}" for document, length in pairs]
-    (file,) = (tmp_path / "kept").glob("selected-*.txt")
-    assert lines[:1_000] == every[:1_000]
-    assert file.read_text().splitlines() == every[1_000:]
-    assert lines[1_000:] == [f"Selected 234 more documents; {file} lists them"]
-
-
-def test_ds_22_a_thousand_documents_need_no_file(many, caplog, tmp_path):
-    chosen, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_000))
-    assert len(lines) == chosen.num_documents == 1_000
-    assert not (tmp_path / "kept").exists()
-
-
-def test_ds_22_the_same_selection_has_one_file_and_another_one_its_own(many, caplog, tmp_path):
-    for count in (1_100, 1_100, 1_200):
-        logged(caplog, logging.INFO, lambda count=count: many.select(num_docs=count))
-    assert len(list((tmp_path / "kept").iterdir())) == 2
-
-
-def test_ds_22_a_log_that_nobody_reads_writes_no_file(many, caplog, tmp_path):
-    _, lines = logged(caplog, logging.WARNING, lambda: many.select(num_docs=1_234))
-    assert lines == []
-    assert not (tmp_path / "kept").exists()
-
-
-def test_ds_22_where_no_file_can_be_written_the_log_says_where_the_rest_is(
-    many, caplog, tmp_path, monkeypatch
-):
-    (tmp_path / "a file").write_text("")
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "a file" / "below"))
-    _, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_234))
-    told = "Selected 234 more documents; no file lists them, but .indices and .lengths do"
-    assert lines[-1] == told
-    assert "it is kept in memory only" in lines[-2]
 
 
 def test_cf_06_the_settings_of_a_yaml_file_are_arguments(stores):
@@ -554,24 +232,6 @@ SUBSET = {
     "initial_batch_size": 128,
     "seq_len": 16,
 }
-
-
-def test_ds_17_a_document_beyond_the_cutoff_is_never_chosen(stores):
-    store = stores(1000, 1048, 1, 5000)
-    for mode in MODES:
-        for settings in ({"num_docs": 2}, {"num_docs": 2, "min_doc_length": 1000}):
-            assert set(chosen(store, doc_select_mode=mode, **settings, **SUBSET)) == {0, 1}
-    with pytest.warns(UserWarning, match="no document meets min_doc_length=4000"):
-        assert chosen(store, min_doc_length=4000, **SUBSET) == [1]  # not 3, the longest of all
-    with pytest.warns(UserWarning, match="ends at token 7,049, training uses the first 2,048"):
-        assert chosen(store, doc_index=3, **SUBSET) == [1]
-    backfilled = {"num_docs": 3, "min_doc_length": 1048, "on_shortage": "backfill_longest"}
-    with pytest.raises(tl.ConfigError, match="2 of 3"):
-        store.select(**backfilled, **SUBSET)
-    with pytest.raises(tl.ConfigError, match="0 of 1"):
-        store.select(**SUBSET | {"initial_batch_size": 1})
-    # without the restriction the numbers are ignored: they belong to other settings
-    assert chosen(store, **SUBSET | {"restrict_to_training_subset": False}) == [3]
 
 
 @pytest.mark.parametrize("name", ["max_train_batches", "initial_batch_size", "seq_len"])
@@ -606,15 +266,6 @@ def kept(request, tmp_path_factory):
         rows[4] |= {"title": "war and peace", "old": True, "share": 0.5}
         rows[7] |= {"title": "a=b", "old": False, "share": 2, "tags": ["x"]}
         yield tl.build(rows, folder / "s", tokenizer="bytes", progress=False)
-
-
-def test_ds_03_a_record_by_its_key(kept):
-    assert chosen(kept, doc_key="id==a7") == [7]
-    assert chosen(kept, doc_key=lambda record: record["id"] == "a7") == [7]
-    with pytest.raises(tl.ConfigError, match=r"no document of 10 meets 'id==b7' \(id is 'a0'"):
-        kept.select(doc_key="id==b7")
-    with pytest.raises(tl.ConfigError, match="no document of 10 meets <function"):
-        kept.select(doc_key=lambda record: False)
 
 
 @pytest.mark.parametrize(
@@ -740,20 +391,6 @@ def test_a_function_is_written_down_as_the_documents_it_came_down_to(kept, mode,
     np.testing.assert_array_equal(
         again.batch(range(len(again))).tokens, text.windows(1).batch(range(len(again))).tokens
     )
-
-
-def test_ds_18_a_document_by_the_hash_of_its_tokens(stores):
-    store = stores(3, 5, 7, 5)
-    digests = [slow_hash(store.document(d).tolist()).hex() for d in range(4)]
-    assert store.document_hashes(range(4)) == digests
-    for document, text in enumerate(digests):
-        assert chosen(store, doc_selector={"hash": text}) == [document]
-        assert chosen(store, doc_hash=text[:8].upper()) == [document]
-        assert chosen(store, doc_hash=text[:17]) == [document]
-    with pytest.raises(tl.ConfigError, match="no document of 2 has a hash that starts with"):
-        store.select(doc_selector={"hash": digests[0], "min_len": 4, "max_len": 6})
-    with pytest.raises(tl.ConfigError, match="no document of 4 has a hash"):
-        store.select(doc_hash="0" * 32)
 
 
 def test_a_choice_by_hash_reads_no_token():

@@ -688,43 +688,7 @@ def test_the_length_of_a_frame_is_that_of_the_nearest_place(places):
         splice_from_config(config)
 
 
-# -- DS-01: which dataset ----------------------------------------------------------------------
-
-
-def mixture(places, *names, **fields):
-    one = UrlDatasetSourceConfig(cache_dir=str(places / "toy"))
-    return LMMixtureDatasetConfig(configs=dict.fromkeys(names, one), **fields)
-
-
-def test_ds_01_an_unknown_dataset_is_refused_with_the_names_and_the_near_miss(toy, places):
-    toy["base"] = mixture(places, "common_pile/wikimedia", "common_pile/arxiv")
-    with pytest.raises(
-        tl.ConfigError,
-        match=r"^dataset_name: found 'common_pile/wikimeda', .*: common_pile/wikimedia, "
-        r"common_pile/arxiv\. Did you mean 'common_pile/wikimedia'\?",
-    ):
-        SpliceMultiDocumentLMConfig(**toy, dataset_name="common_pile/wikimeda")
-    with pytest.raises(tl.ConfigError, match=r"dataset_name: found None, .*wikimedia, common"):
-        SpliceMultiDocumentLMConfig(**toy)
-    with pytest.raises(tl.ConfigError, match=r"^base.configs: found no dataset"):
-        SpliceMultiDocumentLMConfig(**toy | {"base": LMMixtureDatasetConfig()})
-
-
-def test_ds_01_the_same_from_yaml_with_its_path(places):
-    config = local(MULTI, places / "toy")
-    config["data"]["dataset_name"] = "wiki"
-    with pytest.raises(tl.ConfigError, match=r"^data\.dataset_name: found 'wiki', .*wikimedia\."):
-        splice_from_config(config, seq_len=8)
-
-
-def test_ds_01_a_single_dataset_may_be_left_unnamed(toy, places):
-    named = SpliceMultiDocumentLMConfig(
-        **toy | {"base": mixture(places, "a", "b")}, dataset_name="b"
-    )
-    alone = SpliceMultiDocumentLMConfig(**toy | {"base": mixture(places, "only")})
-    source = UrlDatasetSourceConfig(cache_dir=places / "toy")
-    single = SpliceMultiDocumentLMConfig(**toy | {"base": source}, dataset_name="any name")
-    assert len({one.fingerprint for one in (named, alone, single)}) == 1
+# -- which dataset -----------------------------------------------------------------------------
 
 
 def test_a_mixture_may_say_where_its_datasets_are_and_how_much_was_trained_on(toy, places):
