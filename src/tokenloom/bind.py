@@ -11,6 +11,7 @@ the data chooses, and copies only what the schema names.
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import functools
 import types
@@ -40,7 +41,8 @@ def bind(cls: type[T], value: Any, *, path: str = "$", unknown: str = "refuse") 
 
     Args:
         cls: a dataclass whose hints are int, float, bool, str, None, Literal, unions of those,
-            tuple[X, ...], dict[str, X], nested dataclasses, or Any.
+            tuple[X, ...] or Sequence[X], dict[str, X] or Mapping[str, X], nested dataclasses,
+            Callable (for what is set in Python), or Any.
         value: what ``json.loads`` returned.
         path: where the value is, for messages.
         unknown: "refuse" unknown keys with a near miss, or "ignore" them.
@@ -115,8 +117,7 @@ def _binder(hint: Any) -> Callable[[Any, Any, str, str, list[str]], Any]:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _bind_union
-    known = {Literal: _bind_literal, tuple: _bind_tuple, dict: _bind_dict}
-    return known.get(origin, _bind_scalar)
+    return _GENERIC.get(origin, _bind_scalar)
 
 
 def _bind_literal(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
@@ -215,6 +216,12 @@ def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[st
     }
 
 
+def _bind_callable(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if not callable(value):
+        problems.append(f"{path}: found {_show(value)}, allowed: a function")
+    return value
+
+
 def _bind_scalar(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
@@ -224,6 +231,15 @@ def _bind_scalar(hint: Any, value: Any, path: str, unknown: str, problems: list[
         problems.append(f"{path}: found {_show(value)}, allowed: {_NAMES.get(hint, hint)}")
     return value
 
+
+_GENERIC: dict[Any, Callable[[Any, Any, str, str, list[str]], Any]] = {
+    Literal: _bind_literal,
+    tuple: _bind_tuple,
+    collections.abc.Sequence: _bind_tuple,
+    dict: _bind_dict,
+    collections.abc.Mapping: _bind_dict,
+    collections.abc.Callable: _bind_callable,
+}
 
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 

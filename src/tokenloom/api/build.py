@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import Place, near_misses
+from tokenloom.arguments import Place, near_misses, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import prepare, run_all
 from tokenloom.ingest.cluster.ray_tasks import check_executor
@@ -196,14 +196,15 @@ def build_store(
         inner=inner,
         stretches=stretches,
     )
+    one_of("progress", progress, (None, True, False))
     mode = BuildMode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
     remote, workers = check_executor(executor, workers)
-    if remote and stretches == 1:
+    if remote and options.stretches == 1:
         raise ConfigError(
             f"executor: found {executor!r} with stretches=1, which one task would do alone. Pass "
             "stretches=..., a few for each CPU of the cluster; it decides the shards."
         )
-    if stretches > 1:
+    if options.stretches > 1:
         site = prepare(inputs, out, options, mode, files)
         run_all(site, executor=executor, workers=workers, progress=progress)
     else:

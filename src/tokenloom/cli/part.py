@@ -85,4 +85,4 @@ def _special(text: str) -> int | str | None:
     """`none` is absent, digits are an id, anything else is a token."""
     if text.lower() == "none":
         return None
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() else text

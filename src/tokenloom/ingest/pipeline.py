@@ -15,6 +15,7 @@ from typing import Any
 
 from tokenloom import version
 from tokenloom.arguments import Place, Url
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
 from tokenloom.ingest.cluster.stretch_files import stretch_files
 from tokenloom.ingest.crew.executors import Crew, Executor
@@ -84,6 +85,7 @@ class BuildMode:
     allow_duplicates: bool
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.append and self.overwrite:
             raise ConfigError("append, overwrite: found both, allowed: one of them.")
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from tokenloom.arguments import integer, one_of
+from tokenloom.arguments import check_between, one_of
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, TokenizerError, warn
 from tokenloom.ingest.columns import STORED, check_first, given_columns, stored_columns
 from tokenloom.ingest.crew.wire import Setup, make_kitchen
@@ -92,15 +93,17 @@ class BuildOptions:
     stretches: int = 1
 
     def __post_init__(self) -> None:
-        integer("stretches", self.stretches, 1, MOST_STRETCHES)
+        check_fields(self)
         one_of("engine", self.engine, ENGINES)
         one_of("on_error", self.on_error, ("raise", "skip"))
         self.reading()
         self.chats()
-        for name in ("chunk_tokens", "shard_tokens"):
-            integer(name, getattr(self, name), 1, fmt.SHARD_TOKENS)
-        for name in ("block_bytes", "inner"):
-            integer(name, getattr(self, name), 1)
+        check_between("vocab_size", self.vocab_size, 1, fmt.MAX_ID + 1, unit="ids")
+        check_between("chunk_tokens", self.chunk_tokens, 1, fmt.SHARD_TOKENS, unit="tokens")
+        check_between("shard_tokens", self.shard_tokens, 1, fmt.SHARD_TOKENS, unit="tokens")
+        check_between("block_bytes", self.block_bytes, 1, unit="bytes")
+        check_between("inner", self.inner, 1, fmt.MAX_INNER, unit="elements")
+        check_between("stretches", self.stretches, 1, MOST_STRETCHES)
 
     def reading(self) -> Reading:
         """How inputs are read."""
@@ -269,8 +272,6 @@ def _vocab_size(options: BuildOptions) -> int:
             "tokenizer: found None, and no vocab_size. Name a tokenizer for records with text, or "
             "give vocab_size=... for records that hold ready-made input_ids."
         )
-    if not isinstance(size, int) or not 1 <= size <= fmt.MAX_ID + 1:
-        raise ConfigError(f"vocab_size: found {size!r}, allowed: 1 to 2^31.")
     return size
 
 

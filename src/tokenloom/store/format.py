@@ -42,6 +42,7 @@ __all__ = [
     "GROUP_DOCUMENTS",
     "INNER",
     "LOSS_COLUMNS",
+    "MAX_INNER",
     "MAX_RECORD_BYTES",
     "SHARD_DOCUMENTS",
     "SHARD_TOKENS",
@@ -69,6 +70,8 @@ FORMAT: Final = "tokenloom-store"
 VERSION: Final = 2
 
 INNER: Final = 32_768  # elements per inner chunk
+
+MAX_INNER: Final = 1 << 24
 
 CHUNK_TOKENS: Final = 262_144  # tokens per io block
 
@@ -240,7 +243,7 @@ class ShardRecord:
     def __post_init__(self) -> None:
         _require(self.format == FORMAT, f"format is {self.format!r}, allowed: {FORMAT!r}")
         _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
-        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed: 1 to 2^24")
+        _require(1 <= self.inner <= MAX_INNER, f"inner is {self.inner}, allowed: 1 to 2^24")
         for name in self.columns:
             _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
         for name in self.files:
@@ -386,7 +389,7 @@ class Manifest:
         _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
         _require(1 <= self.vocab_size <= MAX_ID + 1, f"vocab_size is {self.vocab_size}")
         _require(self.dtype in ("uint16", "uint32"), f"dtype is {self.dtype!r}")
-        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed: 1 to 2^24")
+        _require(1 <= self.inner <= MAX_INNER, f"inner is {self.inner}, allowed: 1 to 2^24")
         _require(
             1 <= self.chunk_tokens <= SHARD_TOKENS,
             f"chunk_tokens is {self.chunk_tokens}, allowed: 1 to {SHARD_TOKENS:,}",

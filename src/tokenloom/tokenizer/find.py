@@ -137,6 +137,8 @@ def _is_a(thing: object, module: str, name: str) -> bool:
 
 # ------------------------------------------------------------------------------- names and paths
 def _from_string(text: str) -> Found:
+    if not text:  # as a path, it would be the working directory
+        raise ConfigError(f"tokenizer: found ''. {_ALLOWED}")
     path = Path(text).expanduser()
     if path.is_file() or (path / "tokenizer.json").is_file():
         return _from_path(path)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokenloom.arguments import field_names, integer, near_misses
+from tokenloom.arguments import field_names, integer, near_misses, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import Site, prepare, run_part
 from tokenloom.ingest.pipeline import BuildMode
@@ -75,6 +75,7 @@ def build_part(
     >>> folder.cleanup()
     """
     number, stretches = _part_of(part)
+    one_of("progress", progress, (None, True, False))
     site = site_of("build_part", inputs, out, stretches, files, settings)
     if workers is not None:
         workers = integer("workers", workers, 1)

@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,6 +54,8 @@ class ChatOptions:
     def __post_init__(self) -> None:
         one_of("chat", self.chat, (None, True, False))
         one_of("train_on", self.train_on, (None, *TRAIN_ON))
+        if not isinstance(self.chat_template, str | os.PathLike | None):
+            raise wrong("chat_template", self.chat_template, "a template as text, or a path")
         if self.template_args is not None and not isinstance(self.template_args, Mapping):
             raise wrong("template_args", self.template_args, "names and values for the template")
         if self.chat is False and self.asked:
