@@ -106,6 +106,41 @@ def write_litdata(folder, documents, *, files=1, bare=True, dtype="<i4", **confi
     (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": told}))
 
 
+def write_mds(folder, columns, *, files=1):
+    """What streaming writes: name → an array for each sample."""
+    folder.mkdir(exist_ok=True)
+    names = sorted(columns)
+    samples = list(zip(*(columns[name] for name in names), strict=True))
+    edges = [len(samples) * part // files for part in range(files + 1)]
+    shards = []
+    for number in range(files):
+        cells = [
+            [bytes([4 | 3]) + len(one).to_bytes(8, "little") + one.tobytes() for one in sample]
+            for sample in samples[edges[number] : edges[number + 1]]
+        ]
+        items = [np.array([*map(len, one)], "<u4").tobytes() + b"".join(one) for one in cells]
+        starts = np.cumsum([4 * (len(items) + 2), *map(len, items)]).astype("<u4")
+        raw = np.uint32(len(items)).tobytes() + starts.tobytes() + b"".join(items)
+        name = f"shard.{number:05d}.mds"
+        (folder / name).write_bytes(raw)
+        shard = {
+            "version": 2,
+            "format": "mds",
+            "compression": None,
+            "hashes": [],
+            "size_limit": 1 << 26,
+            "column_names": names,
+            "column_encodings": [f"ndarray:{columns[name][0].dtype}" for name in names],
+            "column_sizes": [None] * len(names),
+            "raw_data": {"basename": name, "bytes": len(raw), "hashes": {}},
+            "samples": len(items),
+            "zip_data": None,
+        }
+        shards.append(shard)
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    return folder
+
+
 # -- all raw formats -------------------------------------------------------------------------
 
 

@@ -161,7 +161,7 @@ def _columns(
 
 
 def _dtype_of(place: ForeignPlace, column: SizedColumn) -> np.dtype[Any]:
-    """The dtype of an array column; what is no array of integers is refused."""
+    """The dtype of an array column; raises ConfigError if its values cannot be what it names."""
     kind, _, rest = column.encoding.partition(":")
     dtype, _, shape = rest.partition(":")
     if kind == "bytes":
@@ -177,9 +177,16 @@ def _dtype_of(place: ForeignPlace, column: SizedColumn) -> np.dtype[Any]:
             "ndarray:DTYPE with one axis, or bytes. Write it again with its dtype named."
         )
     try:
-        return np.dtype(dtype).newbyteorder("<")
-    except TypeError:
+        found = np.dtype(dtype).newbyteorder("<")
+    except (TypeError, ValueError, SyntaxError):
         raise damaged(place.where(INDEX), f"its dtype {dtype!r} does not exist") from None
+    kinds, allowed = ("iu", "integers") if column.name in IDS else ("biuf", "numbers")
+    if found.kind not in kinds:
+        raise ConfigError(
+            f"{place.path}: its column {column.name} is written as {column.encoding!r}, allowed: "
+            f"arrays of {allowed}. Write it again with such a dtype."
+        )
+    return found
 
 
 def _values(place: ForeignPlace, name: str, file: SampleFile) -> NDArray[Any]:

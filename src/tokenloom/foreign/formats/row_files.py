@@ -46,6 +46,12 @@ MASKS = ("loss_mask", "assistant_masks", "completion_mask", "labels")  # one at 
 
 PADDING = "attention_mask"
 
+INTEGER_COLUMNS = ("input_ids", "labels")
+
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]  # of Arrow
+
+FLOATS = ("halffloat", "float", "double")
+
 IGNORED = -100
 
 MARK = b"tokenloom"
@@ -241,18 +247,22 @@ def _check_ids(rows: _Rows) -> None:
             "input_ids, a list of integers. Text is tokenised by `tokenloom build`."
         )
     for name in ("input_ids", PADDING, "loss_weights", *MASKS):
-        if name in names and not _is_list(rows.schema.field(name).type, name == "loss_weights"):
+        if name in names and not _can_hold(rows.schema.field(name).type, name):
             raise ConfigError(
                 f"{place.path}: its column {name} is {rows.schema.field(name).type}, allowed: a "
-                "list of numbers for each row."
+                f"list of {'integers' if name in INTEGER_COLUMNS else 'numbers'} for each row."
             )
 
 
-def _is_list(kind: Any, floats: bool) -> bool:
-    if not hasattr(kind, "value_type"):
+def _can_hold(kind: Any, name: str) -> bool:
+    """Whether an Arrow type is a list of what a column of this name holds."""
+    form, _, _ = str(kind).partition("<")
+    if form not in ("list", "large_list", "fixed_size_list"):
         return False
     inner = str(kind.value_type)
-    return inner.startswith(("int", "uint", "bool")) or (floats and inner in ("float", "double"))
+    if name in INTEGER_COLUMNS:
+        return inner in INTEGERS
+    return inner in (*INTEGERS, "bool") or (name not in (PADDING, *MASKS) and inner in FLOATS)
 
 
 def _columns(rows: _Rows, told: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -348,7 +358,7 @@ def _column(rows: _Rows, group: _Group, name: str) -> Any:
     column = _guarded(rows.place, group.file, ask)
     if column is None:
         raise damaged(where, f"it has no column {name}, which the first file has")
-    if not _is_list(column.type, name == "loss_weights"):
+    if not _can_hold(column.type, name):
         raise damaged(where, f"its column {name} is {column.type!s:.80}, in the first file a list")
     return column
 
