@@ -93,6 +93,7 @@ def lines_of(
             key=(key, name),
             root=described.root,
             sums=None if sealed is None else functools.partial(_sums_of, sealed, name),
+            column=None if name == "input_ids" else name,
         )
         for name, (pieces, dtype, below) in every.items()
     }
@@ -151,8 +152,8 @@ class ForeignReader(Reader):
         )
         self.inside, self.folder = inside, inside.described.root
         self._lines = lines_of(inside.described, source, cache, identity, inside.companion)
-        self._lines["input_ids"].locate = self._locate
         for name, line in self._lines.items():
+            line.locate = self._locate
             line.count = functools.partial(self._count_read, name)
         adopt(self, _ForeignPayloads(self))
 

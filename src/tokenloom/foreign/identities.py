@@ -82,7 +82,8 @@ def identified(
     lengths = document_lengths(described, line.unchecked() if full else line)
     shards = cut_shards(described, lengths, looked=full)
     ends = np.cumsum(lengths)
-    lines["input_ids"].locate = lambda address: _place_of(ends, address)
+    for each in lines.values():
+        each.locate = functools.partial(_place_of, ends)
     further = {name: line for name, line in lines.items() if name != "input_ids"}
     total = sum(len(line) * line.dtype.itemsize for line in lines.values()) if full else 0
     with Progress("identify", total=total, unit="B", show=progress) as bar:

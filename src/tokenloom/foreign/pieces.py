@@ -28,6 +28,7 @@ from tokenloom.store import zarr
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.ahead import in_turn
+from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.store.handles import lazy
 from tokenloom.store.shard import corrupt
 
@@ -130,6 +131,7 @@ class PieceLine:
         key: names the column in the cache.
         root: the folder, for messages.
         sums: gives the crc32c of each chunk of a piece, as it is given to others; None: not sealed.
+        column: the name of a further column, whose values are checked; None for ids.
     """
 
     def __init__(
@@ -143,11 +145,12 @@ class PieceLine:
         key: tuple[str, ...],
         root: str,
         sums: Callable[[int], Array] | None = None,
+        column: str | None = None,
     ) -> None:
         self.pieces, self.dtype = tuple(pieces), np.dtype(dtype).newbyteorder("<")
         self.edges = [0, *itertools.accumulate(piece.elements for piece in pieces)]
         self._below, self._source, self._cache = below, source, cache
-        self._key, self.root, self._sums = key, root, sums
+        self._key, self.root, self._sums, self._column = key, root, sums, column
         self.locate: Callable[[int], str] = lambda _: ""  # which document has an element, in words
         self.count: Callable[[int], None] = lambda _: None  # told the bytes of every read
 
@@ -305,7 +308,9 @@ class PieceLine:
         return made
 
     def _checked(self, number: int, found: Array, low: int) -> Array:
-        """The same values, if all of them are ids."""
+        """The same values, if all of them are ids, or what a further column can hold."""
+        if self._column is not None:
+            self._check_column(number, found, low)
         if self._below is None or not len(found):
             return found
         least = int(found.min()) if found.dtype.kind != "u" else 0
@@ -321,3 +326,20 @@ class PieceLine:
             f"allowed: ids from 0 to {self._below - 1:,}. The file is damaged, its dtype is "
             "another one (`dtype=`), or its vocabulary is larger (`vocab_size=`)."
         )
+
+    def _check_column(self, number: int, found: Array, low: int) -> None:
+        """Refuse values that mean nothing in a loss column, or that the dtype cannot hold."""
+        place, allowed = None, f"values of {self.dtype.name}"
+        if self._column in LOSS_VALUES:
+            place, allowed = first_wrong_loss(self._column, found), LOSS_VALUES[self._column]
+        elif self.dtype.kind in "biu" and found.dtype != self.dtype:
+            with np.errstate(invalid="ignore"):
+                other = np.flatnonzero(found.astype(self.dtype) != found)
+            place = int(other[0]) if len(other) else None
+        if place is not None:
+            where = self.locate(self.edges[number] + low + place)
+            raise StoreCorrupt(
+                f"{self.root}/{self.pieces[number].file}: element {low + place:,}{where} of "
+                f"{self._column} is {found[place]!s}, allowed: {allowed}. The file is damaged, or "
+                "was written wrongly; write it again."
+            )

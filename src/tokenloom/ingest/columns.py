@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, choices, warn
 from tokenloom.store import format as fmt
+from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
 
 __all__ = [
     "PER_TOKEN",
@@ -73,8 +74,6 @@ LISTS: Final = (list, tuple, np.ndarray)
 ANY_NAME: Final = re.compile("")
 
 OF_TRAINING: Final = re.compile("label|loss|mask|weight|target|train", re.IGNORECASE)
-
-LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 class BadRecord(ValueError):
@@ -296,10 +295,15 @@ def _kept(mask: Array) -> tuple[int, int]:
 
 
 def _zeros_and_ones(name: str, values: Array, low: int) -> None:
-    wrong = (values != 0) & (values != 1)
-    if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
-        raise BadRecord(f"{name!r} is {values[at]} at position {low + at}, allowed: 0 or 1")
+    _refuse_wrong_loss(name, "loss_mask", values, low)
+
+
+def _refuse_wrong_loss(name: str, column: str, values: Array, low: int) -> None:
+    at = first_wrong_loss(column, values)
+    if at is not None:
+        raise BadRecord(
+            f"{name!r} is {values[at]} at position {low + at}, allowed: {LOSS_VALUES[column]}"
+        )
 
 
 def _trained(name: str, values: Array, ids: Array, low: int) -> Bool:
@@ -307,23 +311,8 @@ def _trained(name: str, values: Array, ids: Array, low: int) -> Bool:
     if name == "labels":
         return _labelled(values, ids, low)
     if name == "loss_weights":
-        with np.errstate(over="ignore"):
-            kept = values.astype(np.float32)
-        wrong = ~((values >= 0) & np.isfinite(kept))
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
-            raise BadRecord(
-                f"'loss_weights' is {values[at]} at position {low + at}, allowed: 0 to "
-                f"{LARGEST:.2g}, the largest float32"
-            )
+        _refuse_wrong_loss(name, name, values, low)
         found: Bool = values > 0
-        lost = found & (kept == 0)
-        if lost.any():
-            at = int(np.flatnonzero(lost)[0])
-            raise BadRecord(
-                f"'loss_weights' is {values[at]} at position {low + at}, which is 0 as a float32, "
-                "so the token would not be trained on; allowed: 0, or 1e-45 and more"
-            )
         return found
     _zeros_and_ones(name, values, low)
     one: Bool = values != 0

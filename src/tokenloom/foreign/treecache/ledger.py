@@ -108,7 +108,7 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
     for leaf, make in ((MASKS, _masks), (WEIGHTS, _weights)):
         if all(place.size(f"{folder}{leaf}/data/zarr.json") is not None for folder, _ in shards):
             found = [_opened(place, folder, leaf, rows) for folder, rows in shards]
-            columns |= make(place, found)
+            columns |= make(found)
             read, doubts = read + found, doubts + _absent_note(leaf, found)
     ledgers = [LEDGER, *(f"{folder}{LEDGER}" for folder, _ in shards if folder)]
     return Described(
@@ -296,22 +296,13 @@ def _lengths(place: ForeignPlace, ids: Sequence[_Leaf], leaves: Sequence[_Leaf])
     return found
 
 
-def _masks(place: ForeignPlace, leaves: Sequence[_Leaf]) -> dict[str, ForeignColumn]:
+def _masks(leaves: Sequence[_Leaf]) -> dict[str, ForeignColumn]:
     """`assistant_masks` as our `loss_mask`."""
-
-    def made(leaf: _Leaf) -> CodedPiece:
-        def decode(low: int, high: int) -> Array:
-            values = leaf.values.read(low, high)
-            if not ((values == 0) | (values == 1)).all():
-                raise damaged(place.where(leaf.values.folder), "a mask is neither 0 nor 1")
-            return values.astype(np.uint8)
-
-        return _column_piece(leaf, decode)
-
-    return {"loss_mask": ForeignColumn(dtype="uint8", pieces=tuple(map(made, leaves)))}
+    pieces = tuple(_column_piece(leaf, leaf.values.read) for leaf in leaves)
+    return {"loss_mask": ForeignColumn(dtype="uint8", pieces=pieces)}
 
 
-def _weights(place: ForeignPlace, leaves: Sequence[_Leaf]) -> dict[str, ForeignColumn]:
+def _weights(leaves: Sequence[_Leaf]) -> dict[str, ForeignColumn]:
     """`loss_weights` as ours, which are those of the token before."""
 
     def before(number: int) -> Array:
@@ -326,8 +317,6 @@ def _weights(place: ForeignPlace, leaves: Sequence[_Leaf]) -> dict[str, ForeignC
             values = leaf.values.read(max(low - 1, 0), high - 1)
             if not low:
                 values = np.concatenate([before(number), values])
-            if not (np.isfinite(values) & (values >= 0)).all():
-                raise damaged(place.where(leaf.values.folder), "a weight is negative or not finite")
             return values
 
         return _column_piece(leaf, decode)

@@ -1,9 +1,9 @@
-"""How many values of a loss column are not zero, in any stretch, without reading the stretch.
+"""What a loss column may hold, and how many tokens of a stretch it trains without reading it all.
 
-One idea: next to `loss_mask` (or `loss_weights`) a shard keeps how many non-zero values come
-before every 1,024th of its tokens, and in all. The count of a stretch is then two of those numbers
-and what lies between them and the two ends: at most two pieces of the column, of fewer than 1,024
-values each, however long the stretch is::
+A token is trained on if its value is above 0. Next to `loss_mask` (or `loss_weights`) a shard keeps
+how many such values come before every 1,024th of its tokens, and in all. The count of a stretch is
+then two of those numbers and what lies between them and the two ends: at most two pieces of the
+column, of fewer than 1,024 values each, however long the stretch is::
 
     0        1024       2048       3072
     |    [start  |          |     stop)  |      count = C[2] + head of stop - C[0] - head of start
@@ -23,15 +23,38 @@ from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["LossCounter", "loss_counts", "trained_tokens"]
+__all__ = ["LOSS_VALUES", "LossCounter", "first_wrong_loss", "loss_counts", "trained_tokens"]
 
 Int64 = NDArray[np.int64]
+
+LOSS_VALUES = {"loss_mask": "0 or 1", "loss_weights": "0, or 1e-45 to 3.4e+38"}
+"""What is allowed in a loss column, in words: weights are given as float32."""
 
 TOGETHER = 1 << 22  # tokens read at a time, where two columns have to be multiplied
 
 
+def first_wrong_loss(column: str, values: NDArray[Any]) -> int | None:
+    """The place of the first value that the loss column cannot hold; None if there is none.
+
+    >>> first_wrong_loss("loss_weights", np.array([0.5, np.nan])), first_wrong_loss(
+    ...     "loss_mask", np.array([0, 1])
+    ... )
+    (1, None)
+    """
+    if column == "loss_mask":
+        # a bool that was read from a file may be any byte
+        plain = values.view(np.uint8) if values.dtype == np.bool_ else values
+        good = (plain == 0) | (plain == 1)
+    else:
+        with np.errstate(over="ignore"):
+            kept = values.astype(np.float32)
+        good = (values >= 0) & np.isfinite(kept) & ((kept > 0) == (values > 0))
+    wrong = np.flatnonzero(~good)
+    return int(wrong[0]) if len(wrong) else None
+
+
 class LossCounter:
-    """Counts the non-zero values of a column that comes in pieces."""
+    """Counts the values above 0 of a column that comes in pieces."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -39,9 +62,9 @@ class LossCounter:
 
     def append(self, values: NDArray[Any]) -> NDArray[np.uint32]:
         """The counts before those of these values whose place is a multiple of 1,024."""
-        # before[i]: non-zero values in front of values[i]
+        # before[i]: values above 0 in front of values[i]
         before = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(values != 0, out=before[1:])
+        np.cumsum(values > 0, out=before[1:])
         places = np.arange(-self.length % fmt.COUNT_TOKENS, len(values), fmt.COUNT_TOKENS)
         found = self.total + before[places]
         self.length += len(values)
@@ -50,7 +73,7 @@ class LossCounter:
 
 
 def loss_counts(reader: Reader, column: str, start: Int64, stop: Int64) -> Int64:
-    """The number of non-zero values of a loss column in each stretch of the store [N].
+    """The number of values above 0 of a loss column in each stretch of the store [N].
 
     Args:
         reader: the store.
@@ -96,7 +119,7 @@ def trained_tokens(reader: Reader, columns: list[str], start: Int64, stop: Int64
 
 
 def _before(reader: Reader, column: str, addresses: Int64) -> Int64:
-    """Non-zero values before each address of the store [N]; addresses ascend, each once.
+    """Values above 0 before each address of the store [N]; addresses ascend, each once.
 
     Counted from the start of the first shard that an address lies in: only differences matter.
     """
@@ -135,7 +158,7 @@ def _before_in_shard(reader: Reader, column: str, number: int, places: Int64) ->
     for among in _runs(base[open_ended] // inner, open_ended):
         low, high = int(base[among[0]]), int(places[among[-1]])
         before = np.zeros(high - low + 1, np.int64)
-        np.cumsum(reader.elements(number, column, low, high) != 0, out=before[1:])
+        np.cumsum(reader.elements(number, column, low, high) > 0, out=before[1:])
         found[among] += before[places[among] - low] - before[base[among] - low]
     return found
 
