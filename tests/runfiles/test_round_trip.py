@@ -161,14 +161,15 @@ def test_stages_stay_stages_and_edits_stay_edits(stores, tmp_path, name):
 def test_json_is_written_where_the_name_says_so(stores, tmp_path):
     run = stores[0].windows(16).shuffle()
     tl.save(run, tmp_path / "run.json")
-    assert json.loads((tmp_path / "run.json").read_text())["sources"]["main"]["windows"] == 16
+    assert json.loads((tmp_path / "run.json").read_text())["seq_len"] == 16
     assert tl.load(tmp_path / "run.json") == run
 
 
 def test_only_what_is_not_the_default_is_written(stores):
     plain = run_mapping(stores[0].pack(32).shuffle().seed(7))
     store = plain["sources"]["main"].pop("store")
-    assert plain == {"seed": 7, "sources": {"main": {"pack": 32, "shuffle": "full"}}}
+    sources = {"main": {"pack": {}, "shuffle": "full"}}
+    assert plain == {"seed": 7, "seq_len": 32, "sources": sources}
     assert sorted(store) == ["digest", "path", "snapshot"]
 
 

@@ -725,8 +725,9 @@ WRONG = [
             "evaluate: {held: {store: stores/wiki}}\n"
         ),
         (
-            "line 2, column 12: evaluate.held: it has no layout, allowed: one of windows, "
-            "pack, splice, such as pack: 2048."
+            "line 2, column 12: evaluate.held: it has no layout, so its rows hold one document "
+            "each, of seq_len tokens, but the file has no seq_len at the top. Give it there, as in "
+            "seq_len: 2048, or a layout here."
         ),
     ),
     # -- builds

@@ -71,6 +71,13 @@ def layout_of(
         if len(found) > 1:
             words = f"found {' and '.join(found)}; a source has one layout. Give one of them."
             problems.append(Mistake(path, words))
+        elif path.startswith("evaluate.") and not refused:
+            words = (
+                "it has no layout, so its rows hold one document each, of seq_len tokens, but the "
+                "file has no seq_len at the top. Give it there, as in seq_len: 2048, or a layout "
+                "here."
+            )
+            problems += [Mistake(path, words)] * (not is_known("seq_len", problems))
         elif not refused:
             allowed = ", ".join(LAYOUTS)
             words = f"it has no layout, allowed: one of {allowed}, such as pack: 2048."

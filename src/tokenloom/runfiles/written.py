@@ -96,8 +96,10 @@ def run_mapping(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
     ...     made = run_mapping(store.windows(2).shuffle().epochs(None).seed(7))
-    >>> made["seed"], {key: one for key, one in made["sources"]["main"].items() if key != "store"}
-    (7, {'windows': 2, 'shuffle': 'full', 'epochs': 'endless'})
+    >>> made["seed"], made["seq_len"]
+    (7, 2)
+    >>> {key: one for key, one in made["sources"]["main"].items() if key != "store"}
+    {'windows': {}, 'shuffle': 'full', 'epochs': 'endless'}
     """
     found: dict[str, Any] = {}
     rule, alone = run.rule, run.rule is None
@@ -105,9 +107,12 @@ def run_mapping(
     seed = first.seed if rule is None else rule.seed
     if seed:
         found["seed"] = seed
+    found["seq_len"] = run.seq_len
     told = known or {}
     found["sources"] = {
-        name: told[name] if name in told else _source(source, one, folder, alone=alone)
+        name: told[name]
+        if name in told
+        else _source(source, one, folder, alone=alone, seq_len=run.seq_len)
         for (name, source), one in zip(run.sources.items(), run.run.sources, strict=True)
     }
     take = next(iter(run.sources.values())).config.take if rule is None else rule.take
@@ -127,7 +132,9 @@ def run_mapping(
         found["loader"] = _plain(file.loader)
     if file is not None and file.evaluate:
         found["evaluate"] = {
-            name: run_mapping(one, folder=folder)["sources"][MAIN]
+            name: _source(
+                one.sources[MAIN], one.run.sources[0], folder, alone=True, seq_len=run.seq_len
+            )
             | ({"seed": one.run.sources[0].seed} if one.run.sources[0].seed else {})
             | {"content": content_hash(one)}
             for name, one in file.evaluate.items()
@@ -141,7 +148,10 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _source(source: Source, run: Any, folder: str | None, *, alone: bool) -> dict[str, Any]:
+def _source(
+    source: Source, run: Any, folder: str | None, *, alone: bool, seq_len: int
+) -> dict[str, Any]:
+    """The settings of a source, without what the whole file says: the frame, or a lone seed."""
     manifest, config = source.reader.manifest, source.config
     found: dict[str, Any] = {
         "store": _store(source.path, manifest.number, manifest.digest, folder)
@@ -159,6 +169,8 @@ def _source(source: Source, run: Any, folder: str | None, *, alone: bool) -> dic
         if spec.overlap == int(spec.lookahead):  # its default
             del fields["overlap"]
     fields = _different(getattr(Layable, kind), fields)
+    if spec.seq_len == seq_len:
+        del fields["seq_len"]
     found[kind] = spec.seq_len if set(fields) == {"seq_len"} else fields
     render = RenderSpec(**usual_render(spec, source.reader, usual))
     changed = {
