@@ -193,7 +193,7 @@ def evaluate(
     *,
     by: Sequence[str] = ("document", "source", "index", "position", "context", "start"),
     seq_len: int | None = None,
-    overlap: int = 1,
+    overlap: int = 0,
     batch_size: int = 32,
     rank: int | None = None,
     world_size: int | None = None,
@@ -204,13 +204,14 @@ def evaluate(
 
     Args:
         model: as for `tokenloom.evaluate.pz`.
-        run: a run that ends. Or documents: then one row for each document, or for each stretch of
-            `seq_len` tokens of it, whatever the layout of training is.
+        run: a run that ends; what it trains is judged. Or documents: then one row for each
+            document, or for each `seq_len` tokens of it, whatever the layout of training is, and
+            every token but the first of a document is judged, once.
         by: the axes of the tables.
         seq_len: tokens of a row, if documents are given.
-        overlap: tokens that rows of one document share, if documents are given. With 1 every token
-            but the first is judged, once; with more, tokens at the start of a row are judged with
-            at least that much before them.
+        overlap: tokens that rows of one document share, if documents are given. By default none:
+            row k starts at token k * seq_len, where packed training rows start. With more, every
+            judged token has more than that many tokens before it, or all that there are.
         batch_size: rows that the model gets at a time.
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Losses.joined` or `gathered` puts the shares together.
@@ -228,7 +229,7 @@ def evaluate(
     ...     store = tl.build([{"text": "to be or not"}], folder + "/toy", tokenizer="bytes")
     ...     found = evaluate(uniform, store, seq_len=8)
     >>> found.all["tokens"], found.all["bits_per_byte"], list(found.by("context"))
-    (11, 8.0, ['1', '2 to 3', '4 to 7'])
+    (11, 8.0, ['1', '2 to 3', '4 to 7', '8 to 15'])
     """
     check_options("by", by, list(AXES))
     scorer = scorer_of(model)

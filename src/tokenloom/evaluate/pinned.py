@@ -20,8 +20,17 @@ from tokenloom.store.derived.hashes import stored_hashes
 
 __all__ = ["PINNED", "content_hash", "documents_of", "one_document_rows"]
 
-PINNED: dict[str, Any] = {"strategy": "one_doc", "overflow": "split", "stride": 1}
-"""Arguments of `pack` that put one document into a row, and longer ones into several."""
+PINNED: dict[str, Any] = {
+    "strategy": "one_doc",
+    "overflow": "split",
+    "lookahead": True,  # the target of the last cell is the first token of the next row,
+    "stride": 1,  # which both rows therefore have
+}
+"""Arguments of `pack` that put one document into a row, and longer ones into several.
+
+Row k of a document holds tokens k·S to (k + 1)·S, as a run that is packed with ``one_doc`` has
+them, so a token is judged at the position where training showed it. Its targets are one later.
+"""
 
 
 def content_hash(what: Documents | Dataset) -> str:
@@ -63,8 +72,11 @@ def _hash(documents: Documents) -> str:
     return sha256.hexdigest()
 
 
-def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 1) -> Dataset:
+def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 0) -> Dataset:
     r"""One document a row, longer ones in several: rows that no setting of training moves.
+
+    Every row has the token after it as a label, so every token but the first of a document is
+    judged, once.
 
     Args:
         documents: what is evaluated.
@@ -76,7 +88,7 @@ def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/one", tokenizer="bytes")
     ...     rows = one_document_rows(store, 5)
     ...     [bytes(row.tolist()) for row in rows[:2].tokens], rows[:2].loss_tokens
-    ([b'abcde', b'efgh\x00'], 7)
+    ([b'abcde', b'fgh\x00\x00'], 7)
     """
     if seq_len is None:
         raise ConfigError(
@@ -85,4 +97,4 @@ def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 
         )
     integer("seq_len", seq_len, 2)
     integer("overlap", overlap, 0, seq_len - 1)
-    return documents.pack(seq_len, **{**PINNED, "stride": overlap}).epochs(1)
+    return documents.pack(seq_len, **{**PINNED, "stride": overlap + 1}).epochs(1)

@@ -7,7 +7,7 @@ over all judged tokens of a batch. To add an axis, write one function and name i
 document        the document, by its number in its store
 source          the source of a mix
 index           the token's place in its document, from 0
-position        its cell in the frame, from 0
+position        its cell in the frame, from 0; `seq_len` for the token after a row
 context         tokens of its segment before it: what the model could see
 start           where the row's stretch of the document starts: t of a splice
 row             the row itself, by its index in the run
