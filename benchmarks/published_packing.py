@@ -63,7 +63,7 @@ def boundaries(folder: Path) -> Section:
             what="starts of documents of 50, 30, 20 tokens",
             published="0 50 80",
             ours=" ".join(map(str, starts)),
-            test="test_pk_22_documents_of_50_30_20",
+            test="test_pk_22_documents_of_50_30_and_20_tokens_start_at_0_50_and_80",
         ),
         Figure(
             what="their position ids",

@@ -12,8 +12,7 @@ from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.batch import paint
-from tokenloom.store.byte_source import LocalSource
-from tokenloom.testing import FaultSource, write_store
+from tokenloom.testing import write_store
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHAPES = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids", "attention_mask")
@@ -205,27 +204,6 @@ def test_c_61_filler_is_segment_0_and_other_conventions_are_one_step_away():
         assert f"| −1 for filler, documents from {what} | `{code}" in told
 
 
-def test_c_65_a_packed_run_resumes_from_a_number_without_a_buffer():
-    """The state has no document in it, and any position is reached without those before it."""
-    rng = np.random.default_rng(2)
-    with ToyStore(numbered([rng.integers(1, 12, 60).tolist()])) as toy:
-        run = toy.store.pack(16, strategy="best_fit_decreasing").shuffle().seed(3)
-        with tl.Loader(run, 2) as loader:
-            whole = [(b.tokens.tolist(), b.segment_ids.tolist()) for b in loader]
-        assert len({str(one) for one in whole}) == len(whole) > 10  # no two steps look alike
-        keys = set()
-        for step, expected in enumerate(whole):
-            state = tl.Loader(run, 2).seek(step).state_dict()
-            small = {name: state[name] for name in state if name not in ("dataset", "sources")}
-            assert (small["examples"], small["step"]) == (2 * step, step)
-            keys.add((tuple(small), len(str(small)) - len(f"{2 * step}{step}")))
-            with tl.Loader(tl.from_config(run.describe()), 2, prefetch=0) as resumed:
-                resumed.load_state_dict(small)
-                batch = next(resumed)
-            assert (batch.tokens.tolist(), batch.segment_ids.tolist()) == expected
-        assert len(keys) == 1  # the same few values, wherever the run stands: no buffer
-
-
 def test_c_68_rows_of_an_evaluation_do_not_depend_on_how_training_is_packed():
     """One document a row, from the documents that were held out, whatever training does."""
     with ToyStore(numbered([[3, 9, 4, 1, 7, 5, 2, 8, 6, 3, 5, 4]], first=1)) as toy:
@@ -256,27 +234,3 @@ def test_c_63_c_58_boundaries_never_come_from_tokens():
     )
     assert batch.segment_ids[0].tolist() == [1] * 6 + [2] * 4 + [0, 0]
     assert batch.labels[0].tolist() == [-100, 0, 5, 0, 6, 0, -100, 0, 0, 0, -100, -100]
-
-
-def test_pk_32_a_plan_reads_no_token_and_a_row_reads_its_pieces(tmp_path):
-    rng = np.random.default_rng(5)
-    documents = [[7] * int(n) for n in rng.integers(1, 30, 400)]
-    write_store(tmp_path / "s", [documents], inner=16, chunk_tokens=64)
-    source = FaultSource(LocalSource(tmp_path / "s"))
-    run = tl.open(tmp_path / "s", source=source, cache_bytes=0).pack(64).shuffle().seed(1)
-    assert len(run) > 80
-    run.spans(np.arange(len(run)))
-    asked = [name for request in source.requests for name, _, _ in request]
-    assert asked
-    assert not [name for name in asked if "input_ids/c" in name]
-    source.requests.clear()
-    run.batch([5])
-    tokens = [r for request in source.requests for r in request if "input_ids/c" in r[0]]
-    assert 0 < len(tokens) <= len(run.spans([5]).document)
-
-
-def test_pk_32_a_million_documents_are_planned_from_lengths_alone():
-    lengths = np.random.default_rng(6).integers(1, 2000, 1_000_000)
-    plan = tl.plan_packing(lengths, seq_len=2048, strategy="best_fit_decreasing")
-    assert (plan.tally.documents, plan.tokens_lost) == (1_000_000, 0)
-    assert plan.fill > 0.99

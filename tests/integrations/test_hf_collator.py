@@ -279,20 +279,6 @@ def test_lm_12_a_token_that_is_never_trained():
     ]
 
 
-def test_pk_15_tokens_that_an_earlier_row_has_are_not_trained_twice():
-    made = block_tokenize(
-        {"text": ["11 12 13 14 15 16 17 18"]},
-        words,
-        max_length=5,
-        stride=2,
-        add_bos=False,
-        add_eos=False,
-    )
-    rows = [dict(zip(made, values, strict=True)) for values in zip(*made.values(), strict=True)]
-    assert collate(rows)["labels"].tolist() == [[11, 12, 13, 14, 15], [IGNORE, IGNORE, 16, 17, 18]]
-    assert collate(rows, mask_overlap=False)["labels"][1].tolist() == [14, 15, 16, 17, 18]
-
-
 def test_with_a_stride_every_token_but_the_first_of_a_document_is_trained_once():
     texts = {"text": [" ".join(str(10 * d + i) for i in range(9)) for d in range(1, 9)]}
     for strategy in ("greedy", "best_fit", "first_fit"):

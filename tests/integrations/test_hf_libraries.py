@@ -31,7 +31,7 @@ def mapped(**kwargs):
     )
 
 
-def test_pk_33_map_with_two_processes_gives_the_rows_of_each_batch():
+def test_map_with_two_processes_gives_the_rows_of_each_batch():
     expected = {}
     for batch in (TEXTS[:30], TEXTS[30:]):  # two processes, a batch each
         for name, rows in block_tokenize({"text": batch}, usual(), **OPTIONS).items():

@@ -230,7 +230,7 @@ def test_every_token_stands_in_one_cell_and_every_transition_in_one_row(given, d
 
 
 @given(options(), corpora)
-def test_pk_08_rows_are_well_formed(given, documents):
+def test_rows_are_well_formed(given, documents):
     """C-44, C-56: segment ids are 1 to n in every row, also sequential, and a start is always 0."""
     packer = make(given)
     for row in packer.rows(documents):
@@ -247,7 +247,7 @@ def test_pk_08_rows_are_well_formed(given, documents):
 
 
 @given(options(), corpora, st.lists(st.integers(0, 3), max_size=20))
-def test_pk_34_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
+def test_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
     patient, eager, odd = make(given), make(given), make(given)
     soon, sometimes = [], []
     for place, tokens in enumerate(documents):
@@ -262,27 +262,6 @@ def test_pk_34_rows_do_not_depend_on_when_they_are_popped(given, documents, pops
     late = popped(patient)
     assert late == soon + popped(eager) == sometimes + popped(odd)
     assert patient.stats == eager.stats == odd.stats
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_34_batches_of_10_and_1000_give_the_same_rows(mode):
-    rng = np.random.default_rng(1)
-    documents = numbered(rng.integers(0, 40, 1000))
-    rows = []
-    for size in (10, 1000):
-        packer, found = stream_packer(mode, 32, eos_id=EOS), []
-        for start in range(0, len(documents), size):
-            for tokens in documents[start : start + size]:
-                packer.add(tokens)
-            found += popped(packer)
-        packer.finish()
-        rows.append(found + popped(packer))
-    assert rows[0] == rows[1] == slow_rows(packer.spec, documents)
-    if mode == "sequential":  # greedy over the whole corpus
-        line = [t for tokens in documents for t in with_ends(packer.spec, tokens)]
-        assert [row[0] for row in rows[0][:-1]] == [
-            line[a : a + 32] for a in range(0, len(line) - 31, 32)
-        ][: len(rows[0]) - 1]
 
 
 @given(options(), corpora)
@@ -373,104 +352,7 @@ def test_counters_are_those_of_the_rows(given, documents):
 # -- nothing starves ---------------------------------------------------------------------------
 
 
-@given(options(["bin"]), st.lists(st.integers(1, 9), max_size=60))
-def test_pk_25_a_piece_leaves_within_its_bound(given, lengths):
-    """Piece p of the queue leaves with pack p // bins_per_pack + 1 from then on, at the latest."""
-    packer = make(given | {"max_doc_tokens": None, "seq_len": 9, "bos_id": None, "eos_id": None})
-    bins, made, deadline, gone = packer.spec.bins_per_pack, 0, {}, {}
-    for number, tokens in enumerate(numbered(lengths)):
-        waiting = len(pending_lengths(packer))
-        assert waiting < packer.spec.packing_buffer_docs
-        deadline[number] = made + bins * (waiting // bins + 1)
-        packer.add(tokens)
-        for _, _, _, _, documents in popped(packer):
-            gone.update(dict.fromkeys(documents, made))
-            made += 1
-        assert all(row < deadline[number] for number, row in gone.items())
-        assert all(number in gone for number in deadline if deadline[number] <= made)
-
-
-def cycles_until_out(first_of):
-    """A 6-token document, then endless 8-token ones; one bin of 8 each cycle, buffer 2."""
-    pending, cycle = [6], 0
-    while 6 in pending and cycle < 50:
-        pending.append(8)
-        pending.remove(first_of(pending))
-        cycle += 1
-    return cycle
-
-
-def test_pk_25_a_short_document_does_not_wait_behind_long_ones():
-    packer = stream_packer("bin", 8, packing_buffer_docs=2)
-    packer.add([5] * 6)
-    packer.add([6] * 8)
-    assert plain(packer.pop())[4] == [0]
-    for number in range(2, 12):
-        packer.add([6] * 8)
-        assert plain(packer.pop())[4] == [number - 1]
-    assert cycles_until_out(lambda pending: pending[0]) == 1
-
-
-def test_that_starvation_test_can_fail():
-    """C-57: bins that the longest pieces open, as in the seed, never let it out."""
-    assert cycles_until_out(max) == 50
-
-
-def test_pk_26_leftovers_wait_in_order_of_arrival():
-    packer = stream_packer("bin", 16, packing_buffer_docs=3)
-    for tokens in numbered([10, 8, 9]):
-        packer.add(tokens)
-    assert plain(packer.pop())[4] == [0]
-    assert pending_lengths(packer) == [8, 9]
-
-
 # -- worked values -----------------------------------------------------------------------------
-
-
-def test_pk_01_sequential_rows_come_in_stream_order():
-    packer = stream_packer("sequential", 8, bos_id=BOS, eos_id=EOS)
-    for tokens in ([10, 11, 12], [20, 21], [30, 31, 32, 33]):
-        packer.add(tokens)
-    row = plain(packer.pop())
-    assert row[0] == [1, 10, 11, 12, 2, 1, 20, 21]
-    assert row[1] == [1, 1, 1, 1, 1, 2, 2, 2]
-    assert row[2:] == ([0, 5], [False, False], [0, 1])
-    assert not packer.can_pop()
-    assert packer.state_dict()["tokens"] == [2, 1, 30, 31, 32, 33, 2]
-    packer.finish()
-    row = plain(packer.pop())
-    assert row[0] == [2, 1, 30, 31, 32, 33, 2, 0]
-    assert row[1] == [1, 2, 2, 2, 2, 2, 2, 0], "C-56: ids start at 1 in every row"
-    assert row[2:] == ([0, 1], [True, False], [1, 2])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_02_a_window_of_t_plus_1_has_inputs_and_labels(mode):
-    """C-53: the row holds T + 1 tokens, the frame T."""
-    packer = stream_packer(mode, 8, window="T+1", packing_buffer_docs=1, group_docs=1)
-    packer.add(range(9))
-    row = packer.pop()
-    assert row.tokens[:-1].tolist() == list(range(8))
-    assert row.tokens[1:].tolist() == list(range(1, 9))
-    assert not packer.can_pop()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_03_with_overlap_every_transition_is_trained_once(mode):
-    packer = stream_packer(mode, 8, window="T+1")
-    rows = [plain(row) for row in packer.rows([range(100, 117)])]
-    assert [row[0] for row in rows] == [list(range(100, 109)), list(range(108, 117))]
-    assert [row[3] for row in rows] == [[False], [True]]
-    targets = [token for row in rows for token in row[0][1:]]
-    assert targets == list(range(101, 117)), "16 targets, none lost, none twice"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_03_without_overlap_windows_share_nothing_as_in_the_seed(mode):
-    """C-54: two windows of 9 need 18 tokens, and the transition between them is in neither."""
-    packer = stream_packer(mode, 8, window="T+1", overlap=0, pad_id=7)
-    rows = [plain(row) for row in packer.rows([range(100, 117)])]
-    assert [row[0] for row in rows] == [list(range(100, 109)), [*range(109, 117), 7]]
 
 
 def test_a_token_that_the_row_before_ended_with_is_no_row_of_its_own():
@@ -479,95 +361,6 @@ def test_a_token_that_the_row_before_ended_with_is_no_row_of_its_own():
     packer = stream_packer("sequential", 4, window="T+1")
     rows = [plain(row) for row in packer.rows([[5, 6, 7, 8], [9], [3]])]
     assert rows[1] == ([9, 3, 0, 0, 0], [1, 2, 0, 0, 0], [0, 1], [True, False], [1, 2])
-
-
-@pytest.mark.parametrize("mode", ["bin", "multipack"])
-def test_pk_04_four_documents_fill_two_rows(mode):
-    packer = stream_packer(mode, 8, packing_buffer_docs=4, bins_per_pack=2, group_docs=4)
-    for tokens in numbered([6, 2, 6, 2]):
-        packer.add(tokens)
-    rows = popped(packer)
-    assert [row[1] for row in rows] == [[1] * 6 + [2] * 2] * 2
-    assert sorted(d for row in rows for d in row[4]) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_05_pk_27_finish_fills_the_tail_up(mode):
-    """C-55: filler is segment 0, so attention is segment > 0."""
-    packer = stream_packer(mode, 8)
-    packer.add([4, 5, 6])
-    assert packer.can_pop() == (mode == "one_doc")
-    packer.finish()
-    packer.finish()  # again is nothing
-    row = plain(packer.pop())
-    assert row[:2] == ([4, 5, 6, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0])
-    with pytest.raises(tl.InputError, match=r"document 1: it comes after finish\(\)"):
-        packer.add([7])
-    with pytest.raises(IndexError, match=r"no row is ready\. There are no more"):
-        packer.pop()
-    five = [plain(row) for row in stream_packer(mode, 8, pad_id=9).rows([[1, 1, 1, 1, 1]])]
-    assert [row[:2] for row in five] == [([1] * 5 + [9] * 3, [1] * 5 + [0] * 3)]
-
-
-def test_pk_06_a_bin_packer_waits_for_its_buffer():
-    packer = stream_packer("bin", 8, packing_buffer_docs=4)
-    seen = []
-    for tokens in numbered([3, 3, 3, 3]):
-        with pytest.raises(IndexError, match=r"pop: no row is ready\. Add documents"):
-            packer.pop()
-        packer.add(tokens)
-        seen.append(packer.can_pop())
-    assert seen == [False, False, False, True]
-
-
-@pytest.mark.parametrize("mode", ["bin", "multipack"])
-def test_pk_07_a_bin_holds_no_more_documents_than_allowed(mode):
-    packer = stream_packer(mode, 8, packing_buffer_docs=4, group_docs=4, packing_max_docs_per_bin=2)
-    for token in (9, 10, 11, 12):
-        packer.add([token, token])
-    row = plain(packer.pop())
-    assert row[:2] == ([9, 9, 10, 10, 0, 0, 0, 0], [1, 1, 2, 2, 0, 0, 0, 0])
-
-
-def test_pk_28_a_group_is_bounded_and_the_second_piece_waits():
-    packer = stream_packer("multipack", 8, group_docs=3)
-    for tokens in numbered([2, 3, 12]):
-        packer.add(tokens)
-    rows = popped(packer)
-    assert [row[4] for row in rows] == [[2], [1, 0]]
-    assert pending_lengths(packer) == [4]
-    packer.finish()
-    assert [row[3:] for row in popped(packer)] == [([True], [2])]
-
-
-def test_pk_28_one_document_a_row():
-    packer = stream_packer("one_doc", 4)
-    rows = [plain(row) for row in packer.rows(numbered([3, 6, 0, 1]))]
-    assert [row[4] for row in rows] == [[0], [1], [1], [3]]
-    assert [row[3] for row in rows] == [[False], [False], [True], [False]]
-    assert packer.stats.segments_per_row == 1
-
-
-def test_pk_29_rows_are_measured_by_their_segments():
-    stats = packing_stats([[1, 1, 2, 0], [3, 3, 3, 3]])
-    assert (stats.rows, stats.cells, stats.tokens, stats.segments) == (2, 8, 7, 3)
-    assert (stats.utilisation, stats.transitions, stats.segments_per_row) == (7 / 8, 1, 1.5)
-    gaps = packing_stats([[0, 1, 0, 1], [0, 0, 0, 0]])
-    assert (gaps.tokens, gaps.segments, gaps.transitions) == (2, 2, 0)
-    assert packing_stats(np.empty((0, 4), int)).utilisation == 0
-    for wrong in ([1, 2], [[0.5]], [[True]]):
-        with pytest.raises(tl.ConfigError, match="segment_ids: found"):
-            packing_stats(wrong)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_pk_31_truncation_is_counted(mode):
-    packer = stream_packer(mode, 8, max_doc_tokens=4)
-    rows = list(packer.rows(numbered([0, 1, 2, 4, 5, 8, 9])))
-    stats = packer.stats
-    assert (stats.documents_seen, stats.documents_empty, stats.documents_truncated) == (7, 1, 3)
-    assert (stats.tokens_observed, stats.tokens_retained, stats.tokens_discarded) == (29, 19, 10)
-    assert sum(np.count_nonzero(row.segment_ids) for row in rows) == 19
 
 
 def test_eos_is_never_a_piece_alone():

@@ -2,6 +2,7 @@
 
 =====================  ============================================================================
 `stream_packer`        packs documents as they come into rows of a fixed length
+`packing_stats`        how full rows are, from their segment ids
 `interleave`           mixes several iterators by what each has consumed
 `buffer_shuffle`       shuffles an iterator through a buffer of rows
 `window_shuffle`       shuffles it inside windows of rows
@@ -20,7 +21,7 @@ from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffl
 from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.other_trainers import ContinuedStream, continue_interleave
-from tokenloom.streams.pack import stream_packer
+from tokenloom.streams.pack import packing_stats, stream_packer
 
 __all__ = [
     "ContinuedStream",
@@ -29,6 +30,7 @@ __all__ = [
     "buffer_shuffle",
     "continue_interleave",
     "interleave",
+    "packing_stats",
     "read_offsets",
     "stream_packer",
     "window_shuffle",

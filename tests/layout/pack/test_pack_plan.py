@@ -90,7 +90,7 @@ def test_long_frames_equal_lists_and_loops(strategy, overflow):
 
 
 @given(st.data())
-def test_pk_30_every_token_is_in_a_cell_or_counted(data):
+def test_every_token_is_in_a_cell_or_counted(data):
     """Counted from the cells of the oracle, not from the plan."""
     spec = data.draw(specs())
     lengths = data.draw(lengths_for(spec))
@@ -156,87 +156,10 @@ def sizes(rows):
     return [[len(cells) for _, cells, _ in row] for row in rows]
 
 
-def test_pk_01_documents_with_specials_stand_end_to_end():
-    rows = planned([3, 2, 4], seq_len=8, strategy="sequential", bos_id=1, eos_id=2)
-    assert row_cells(rows[0]) == [B, (0, 0), (0, 1), (0, 2), E, B, (1, 0), (1, 1)]
-    assert sizes(rows) == [[5, 3], [1, 6]]
-
-
-def test_pk_02_pk_03_windows_of_one_more_share_a_token():
-    """17 tokens, T = 8: windows 0..8 and 8..16, every one of 16 transitions trained once."""
-    options = {"seq_len": 8, "strategy": "sequential", "lookahead": True}
-    rows = planned([17], overlap=1, **options)
-    assert [row_cells(row)[0] for row in rows] == [(0, 0), (0, 8)]
-    assert [len(row_cells(row)) for row in rows] == [9, 9]
-    tally = plan_group(np.array([17]), PackSpec(overlap=1, **options)).tally
-    assert tally.trained == 16
-    apart = plan_group(np.array([18]), PackSpec(overlap=0, **options)).tally
-    assert (apart.rows, apart.trained) == (2, 16)  # of 17 transitions
-
-
-def test_pk_11_split_and_truncate():
-    assert sizes(planned([12], seq_len=5, strategy="greedy")) == [[5], [5], [2]]
-    assert sizes(planned([12], seq_len=5, strategy="greedy", overflow="truncate")) == [[5]]
-
-
-def test_pk_14_no_redundant_last_piece():
-    rows = planned([8], seq_len=5, stride=2, strategy="one_doc")
-    assert [row_cells(row) for row in rows] == [
-        [(0, i) for i in range(5)],
-        [(0, i) for i in range(3, 8)],
-    ]
-
-
-@pytest.mark.parametrize("stride", [-1, 5, 6, 100])
-def test_pk_14_a_stride_that_goes_nowhere_is_refused(stride):
-    with pytest.raises(tl.ConfigError, match="stride: found"):
-        PackSpec(seq_len=5, stride=stride)
-
-
-def test_pk_14_the_longest_stride_ends():
-    rows = planned([12], seq_len=6, stride=5, bos_id=1, strategy="one_doc")
-    assert len(rows) == 8
-    assert row_cells(rows[-1])[-1] == (0, 11)
-
-
-def test_pk_18_an_exact_fill_is_one_row():
-    assert sizes(planned([4], seq_len=6, bos_id=1, eos_id=2)) == [[6]]
-
-
 def test_an_eos_is_never_alone_in_a_row():
     assert sizes(planned([5], seq_len=5, eos_id=2, strategy="one_doc")) == [[4], [2]]
     assert sizes(planned([9], seq_len=5, eos_id=2, strategy="one_doc")) == [[5], [5]]
     assert sizes(planned([1], seq_len=2, bos_id=1, eos_id=2, strategy="one_doc")) == [[1], [2]]
-
-
-def test_pk_19_filters_count_source_tokens():
-    tally = plan_group(np.array([3, 5, 2]), PackSpec(seq_len=8, min_len=3, bos_id=1)).tally
-    assert (tally.filtered, tally.filtered_tokens, tally.segments) == (1, 2, 2)
-    tally = plan_group(np.array([5]), PackSpec(seq_len=8, max_len=4)).tally
-    assert (tally.filtered, tally.rows, tally.lost) == (1, 0, 5)
-
-
-def test_pk_31_a_cap_on_documents_is_counted():
-    lengths = np.array([0, 1, 2, 4, 5, 8, 9])
-    tally = plan_group(lengths, PackSpec(seq_len=8, max_doc_tokens=4)).tally
-    assert (tally.documents, tally.truncated, tally.tokens) == (7, 3, 29)
-    assert (tally.placed, tally.truncated_tokens) == (19, 10)
-
-
-def test_pk_21_rows_in_shuffled_order():
-    lengths = np.arange(1, 200) % 9 + 1
-    plain, one, again, other = (
-        cells_of(plan_group(lengths, PackSpec(seq_len=9, **options)))
-        for options in (
-            {},
-            {"shuffle_output": True, "shuffle_seed": 1},
-            {"shuffle_output": True, "shuffle_seed": 1},
-            {"shuffle_output": True, "shuffle_seed": 2},
-        )
-    )
-    assert one == again
-    assert one != other
-    assert sorted(map(repr, one)) == sorted(map(repr, other)) == sorted(map(repr, plain))
 
 
 def test_a_document_that_does_not_fit_is_named_under_error():

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slowpack import B, E, slow_rows
@@ -288,35 +287,6 @@ def test_cut_documents_are_told_if_the_store_says_what_is_trained_on(tmp_path):
         plain.pack(8)
 
 
-def test_pk_16_pk_17_specials_come_from_the_tokenizer_if_it_has_them(tmp_path):
-    store = tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes", progress=False)
-    with pytest.warns(UserWarning, match="add_bos: its tokenizer has no BOS token"):
-        packed = store.pack(8, add_bos=True)
-    assert packed.sources["main"].config.layout.bos_id is None
-    with pytest.raises(tl.TokenizerError, match="no EOS token"):
-        store.pack(8, add_eos=True, strict_special_tokens=True)
-    assert store.pack(8, add_eos=True, eos_id=7)[0].tokens[0].tolist()[:4] == [97, 98, 99, 7]
-
-
-def test_pk_18_c_45_documents_that_have_their_eos_get_no_second_one(tmp_path):
-    """A build adds EOS by default where the tokenizer has one; packing again would double it."""
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "</s>": 2}, "a"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    words.add_special_tokens(["</s>"])
-    words.save(str(tmp_path / "tokenizer.json"))
-    options = {"tokenizer": tmp_path / "tokenizer.json", "eos": "</s>", "progress": False}
-    for add_eos, expected in ((True, [0, 1, 2]), (False, [0, 1, 2])):
-        store = tl.build([{"text": "a b"}], tmp_path / f"{add_eos}", add_eos=add_eos, **options)
-        if add_eos:
-            with pytest.warns(UserWarning, match="already got their EOS when they were built"):
-                packed = store.pack(8, add_eos=True)
-            with pytest.raises(tl.TokenizerError, match="when they were built"):
-                store.pack(8, add_eos=True, strict_special_tokens=True)
-        else:
-            packed = store.pack(8, add_eos=True)
-        assert packed[0].tokens[0, : packed.spans([0]).cells.sum()].tolist() == expected
-
-
 def test_lm_03_lm_04_eos_is_not_trained_by_id_or_only_where_it_was_inserted():
     with ToyStore([[[5, 7, 6], [8, 7, 9]]]) as toy:
         common = {"strategy": "greedy", "add_eos": True, "eos_id": 7, "train_on_eos": False}
@@ -325,15 +295,6 @@ def test_lm_03_lm_04_eos_is_not_trained_by_id_or_only_where_it_was_inserted():
         assert by_id.labels[0].tolist() == [-100, -100, 6, -100, -100, -100, 9, -100]
         inserted = toy.store.pack(8, eos_mask="inserted", **common)[0]
         assert inserted.labels[0].tolist() == [-100, 7, 6, -100, -100, 7, 9, -100]
-
-
-def test_pk_15_what_neighbours_share_is_trained_once():
-    with ToyStore([[list(range(1, 9))]]) as toy:
-        for masked, expected in ((True, [6, 7, 8]), (False, [5, 6, 7, 8])):
-            packed = toy.store.pack(5, stride=2, strategy="one_doc", mask_overlap=masked)
-            batch = packed.batch([0, 1])
-            assert batch.tokens.tolist() == [[1, 2, 3, 4, 5], [4, 5, 6, 7, 8]]
-            assert [label for label in batch.labels[1].tolist() if label >= 0] == expected
 
 
 def test_an_unknown_option_is_refused_with_the_near_miss(store):

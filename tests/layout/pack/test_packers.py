@@ -92,18 +92,6 @@ def test_nothing_and_one_item(way, strategy):
     assert bins_of(pack(np.array([8]), 8, strategy)) == [[0]]
 
 
-def test_pk_09_pk_10_worked_values(way):
-    assert bins_of(pack(np.array([3, 2, 3]), 10, "best_fit_decreasing")) == [[0, 2, 1]]
-    lengths = np.array([6, 7, 3])  # 4 left, then 3 left
-    assert bins_of(pack(lengths, 10, "best_fit")) == [[0], [1, 2]]
-    assert bins_of(pack(lengths, 10, "first_fit")) == [[0, 2], [1]]
-
-
-def test_pk_04_pk_07_worked_values(way):
-    assert bins_of(pack(np.array([6, 2, 6, 2]), 8, "bin")) == [[0, 1], [2, 3]]
-    assert bins_of(pack(np.array([2, 2, 2, 2]), 8, "bin", 2)) == [[0, 1], [2, 3]]
-
-
 def test_the_seeds_lengths_fill_two_bins(way):
     for strategy in ("best_fit_decreasing", "first_fit_decreasing"):
         assert len(pack(np.array([7, 3, 3, 5]), 10, strategy)) == 2
