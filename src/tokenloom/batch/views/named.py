@@ -26,7 +26,7 @@ __all__ = ["KEYS", "KNOWN", "Named", "all_fields", "field_of", "fields_for"]
 
 Array = NDArray[Any]
 
-KNOWN = {"input_ids": "tokens"}  # name that people know → our field
+KNOWN = {"input_ids": "tokens", "doc_idx": "document"}  # name that people know → our field
 
 STEP = ("examples_after", "step_loss_tokens")  # about the whole step: an array of rows in a dict
 
@@ -49,7 +49,7 @@ def all_fields() -> tuple[str, ...]:
 
 def _names() -> tuple[str, ...]:
     """Everything that a batch answers to."""
-    return (*KNOWN, *all_fields(), *STEP, "index", "max_seqlen", "source")
+    return (*KNOWN, *all_fields(), *STEP, "index", "document", "max_seqlen", "source")
 
 
 def field_of(name: str) -> str:
