@@ -889,27 +889,6 @@ def test_c_20_orders_of_one_axis_stay_what_they_are(places):
         assert (len(np.unique(starts, axis=0)) > 1) == anew
 
 
-def test_sp_40_a_pad_token_of_0_is_one(tmp_path):
-    """The store's tokenizer has an EOS and no PAD; the published code takes EOS for a pad of 0."""
-    tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes", eos=10, add_eos=False)
-    store = {"base": tmp_path / "s", "seq_len": 5}
-    assert SpliceSingleDocumentLMConfig(**store)[0].tokens.tolist() == [[10, 10, 97, 98, 99]]
-    data = {"type": "splice_single_document", "base": str(tmp_path / "s"), "pad_token_id": 0}
-    made = splice_from_config({"data": data}, seq_len=5)
-    assert made[0].tokens.tolist() == [[0, 0, 97, 98, 99]]
-    for settings, filler in (
-        ({"eos_token_id": 7}, [7, 7]),
-        ({"eos_token_id": 7, "pad_token_id": 0}, [0, 0]),
-        ({"filler": "eos"}, [10, 10]),
-        ({"filler": "eos", "pad_token_id": 0}, [10, 10]),
-        ({"filler": "eos", "eos_token_id": 7, "pad_token_id": 0}, [7, 7]),
-        ({"eos_before": True, "pad_token_id": 0}, [0, 10]),
-        ({"eos_before": True, "eos_token_id": 7, "pad_token_id": 0}, [0, 7]),
-    ):
-        made = SpliceSingleDocumentLMConfig(**store, **settings)
-        assert made[0].tokens[0, :2].tolist() == filler, settings
-
-
 def test_further_options_of_select_and_splice_are_taken(toy, places):
     made = SpliceMultiDocumentLMConfig(
         **toy | {"num_docs": 9}, on_shortage="fewer", content_length=4, position_scheme="relative"
