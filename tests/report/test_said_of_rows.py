@@ -5,7 +5,6 @@ out here from the rows of the table, or cell by cell from the batches of the run
 """
 
 import itertools
-import re
 
 import layoutruns
 import numpy as np
@@ -15,7 +14,7 @@ from readwords import is_among, numbers_in, plain
 
 import tokenloom as tl
 from tokenloom.layout.splice.rows import Spliced
-from tokenloom.report.figures.attention_row import LOOKED_AT, boundary_figure
+from tokenloom.report.figures.attention_row import EVERY_ROW, boundary_figure
 from tokenloom.report.figures.lengths import length_figure
 from tokenloom.report.figures.packing_table import WORTH, packing_figure
 from tokenloom.report.figures.row_strips import row_figure
@@ -104,7 +103,7 @@ def of_boundaries(subject, figure):
     segments = [one for one in records(figure) if one["segment"] != "filler"]
     here = 1 - sum(one["share of all causal pairs"] for one in segments)
     count = subject.examples
-    assert count <= LOOKED_AT  # all of them are looked at
+    assert count <= EVERY_ROW  # all of them are looked at
     pairs = [crossing(one) for one in subject.run.batch(range(count)).segment_ids]
     inside, every = (sum(one) for one in zip(*pairs, strict=True))
     return [len(segments), here, count, 1 - inside / every]
@@ -129,8 +128,8 @@ def unknown(message, values):
 @pytest.mark.parametrize("name", SAID)
 def test_numbers_in_a_message_are_counted_from_the_run(subjects, kind, name):
     subject, (make, counted) = subjects[kind], SAID[name]
-    if name == "boundaries" and subject.examples > LOOKED_AT:  # of more rows a sample is looked at
-        subject = RunSubject(subject.run.take(LOOKED_AT), subject.asked)
+    if name == "boundaries" and subject.examples > EVERY_ROW:  # of more rows a sample is looked at
+        subject = RunSubject(subject.run.take(EVERY_ROW), subject.asked)
     figure = make(subject)
     if figure is None:
         assert name == "packing"
@@ -204,17 +203,3 @@ def test_the_note_on_ways_to_pack_counts_sources_that_are_not_spliced(tmp_path):
     assert {one["source"] for one in records(made)} == {"a"}
     assert not [note for note in made.notes if "largest" in note]
     assert made.message.startswith("In a, windows fill ")
-
-
-@pytest.mark.parametrize(
-    "documents", [[[1] * 8] * 3000, [[1, 2, 3]] * 3000], ids=["one", "several"]
-)
-def test_the_note_on_rows_looked_at_names_the_rows_of_the_message(tmp_path, documents):
-    write_store(tmp_path / "s", [documents])
-    run = tl.open(tmp_path / "s").pack(SEQ_LEN).shuffle()
-    figure = boundary_figure(RunSubject(run, Asked(batch_size=4)))
-    (note,) = (one for one in figure.notes if "chosen by a key" in one)
-    (looked,) = re.findall(r"The ([\d,]+) rows are chosen by a key in an epoch", note)
-    assert f"{looked} rows" in plain(figure.message)
-    assert int(looked.replace(",", "")) < run.run.n
-    assert "share" not in note  # a message about rows of one document has none

@@ -7,7 +7,9 @@ rows comes from spans alone; no token is read for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +32,13 @@ __all__ = ["boundary_figure", "crossing_share", "settings_in_words"]
 
 Int64 = NDArray[np.int64]
 
-LOOKED_AT = 256  # rows of a run that are all looked at
+EVERY_ROW = 256  # rows of a run that are all looked at, edits included
 
-PLACES, NEIGHBOURS = 8, 32  # of a longer one: places, and rows at each
+COUNTED = 1 << 21  # rows and documents of an epoch that are all looked at, in about two seconds
+
+SAMPLED = 256  # rows of a longer one
+
+TOGETHER = 1 << 16  # rows whose spans are in memory at once
 
 HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
 
@@ -48,15 +54,15 @@ def boundary_figure(subject: RunSubject) -> Figure | None:
     row = _telling(rows)
     found = segments_of(row)
     guessed = any(one.render.segments == "eos" for one in subject.run.sources.values())
-    looked, crossing = _over_rows(subject, rows, guessed=guessed)
+    looked = _over_rows(subject, rows, guessed=guessed)
     return Figure(
         name="boundaries",
         title="What documents in one row may look at",
-        message=_message(row, found, looked, crossing),
+        message=_message(found, looked),
         drawing=_drawn(row, found) if sum(one > 0 for *_, one in found) > 1 else EMPTY,
         numbers=(_numbers(found),),
         code=subject.table_code("boundaries"),
-        notes=tuple(_notes(subject, looked, guessed=guessed)),
+        notes=tuple(_notes(subject, looked)),
     )
 
 
@@ -133,43 +139,79 @@ def _pairs(cells: Int64) -> int:
     return sum(size * (size + 1) // 2 for size in sizes)
 
 
-def _over_rows(
-    subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool
-) -> tuple[int, float]:
-    """Rows that were looked at, and the share of their causal pairs between documents."""
-    run, inside, every, looked = subject.run.run, 0.0, 0.0, 0
+class _Looked(NamedTuple):
+    """What is known about the rows of the run.
+
+    Attributes:
+        rows: rows that were looked at.
+        crossing: the share of their causal pairs that are between documents.
+        which: a sentence that says which rows they are; empty: all rows of the run.
+        sampled: whether the rows stand for others that were not looked at.
+    """
+
+    rows: int
+    crossing: float
+    which: str = ""
+    sampled: bool = False
+
+
+def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool) -> _Looked:
+    """All rows of a short run, an epoch of every source, or a sample where that is too long."""
+    run = subject.run.run
     if guessed:  # boundaries are in the tokens
+        inside = every = 0
         for row in rows:
             cells = np.array([high - low for low, high, one in segments_of(row) if one], np.int64)
             inside, every = inside + _pairs(cells), every + _pairs(cells.sum(keepdims=True))
-        looked = len(rows)
-    elif subject.examples <= LOOKED_AT:
-        inside, every = _counted(run.spans(np.arange(subject.examples)), subject.run.seq_len)
-        looked = subject.examples
-    else:
-        shown = [1] * len(run.sources)
-        if subject.simulation is not None:
-            shown = [one.rows for one in subject.simulation.sources]
-        largest = sorted(range(len(shown)), key=lambda number: -shown[number])[:PLACES]
-        for number in largest:
-            some = _some_rows(run.sources[number], PLACES // len(largest))
-            if shown[number] and len(some):
-                spans = run.sources[number].layout.spans(0, some)
-                found = _counted(spans, subject.run.seq_len)
-                inside += found[0] * shown[number] / len(some)
-                every += found[1] * shown[number] / len(some)
-                looked += len(some)
-    return looked, 1 - inside / every if every else 0.0
+        shown = f"The {plural(len(rows), 'row')} {_is(len(rows))} shown"
+        which = f"{shown} under “Rows as they are trained”."
+        return _Looked(len(rows), _crossing(inside, every), which, sampled=True)
+    if subject.examples <= EVERY_ROW:
+        found = _counted(run.spans(np.arange(subject.examples)), run.seq_len)
+        return _Looked(subject.examples, _crossing(*found))
+    counts = [1] * len(run.sources)
+    if subject.simulation is not None:
+        counts = [one.rows for one in subject.simulation.sources]
+    sources = [(one, count) for one, count in zip(run.sources, counts, strict=True) if count]
+    work = sum(_epoch_rows(one) + one.layout.line.documents for one, _ in sources)
+    sampled = work > COUNTED
+    share_of_sample = SAMPLED / max(1, sum(count for _, count in sources))
+    looked, pairs = 0, np.zeros(2)
+    for source, count in sources:
+        picked = _epoch_rows(source)
+        if sampled:
+            picked = min(picked, math.ceil(count * share_of_sample))
+        looked += picked
+        pairs += _epoch_pairs(source, picked, run.seq_len) * (count / max(1, picked))
+    kind = "drawn by a key from an epoch" if sampled else "those of an epoch"
+    which = f"The {plural(looked, 'row')} {_is(looked)} {kind} of every source."
+    return _Looked(looked, _crossing(*pairs), which if looked < subject.examples else "", sampled)
 
 
-def _some_rows(source: SourceRun, places: int) -> Int64:
-    """Rows of the first epoch: stretches of neighbours, so that few offsets are read."""
-    rows, stream = int(source.phases.rows[0]), key(0, "report", "boundaries", source.name)
-    if rows <= places * NEIGHBOURS:
-        return np.arange(rows)
-    free = np.uint64(rows - NEIGHBOURS + 1)
-    begin = (draws(stream, np.arange(places, dtype=np.uint64)) % free).astype(np.int64)
-    return np.unique(begin[:, None] + np.arange(NEIGHBOURS))  # [places, neighbours]
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _crossing(inside: float, every: float) -> float:
+    return 1 - inside / every if every else 0.0
+
+
+def _epoch_rows(source: SourceRun) -> int:
+    return int(source.phases.rows[0])
+
+
+def _epoch_pairs(source: SourceRun, count: int, seq_len: int) -> NDArray[np.float64]:
+    """See `_counted`: over rows of the first epoch, one from each of `count` equal parts."""
+    rows, stream = _epoch_rows(source), key(0, "report", "boundaries", source.name)
+    found = np.zeros(2)
+    for low in range(0, count, TOGETHER):
+        part = np.arange(low, min(low + TOGETHER, count), dtype=np.int64)
+        if count < rows:  # part k is the rows [k * rows // count, (k + 1) * rows // count)
+            begin, end = part * rows // count, (part + 1) * rows // count
+            drawn = draws(stream, part.astype(np.uint64)) % (end - begin).astype(np.uint64)
+            part = begin + drawn.astype(np.int64)
+        found += _counted(source.layout.spans(0, part), seq_len)
+    return found
 
 
 def _counted(spans: Spans, seq_len: int) -> tuple[float, float]:
@@ -182,22 +224,22 @@ def _counted(spans: Spans, seq_len: int) -> tuple[float, float]:
     return float(_pairs(cells)), float(_pairs(whole))
 
 
-def _message(
-    row: PickedRow, found: Sequence[tuple[int, int, int]], looked: int, crossing: float
-) -> str:
+def _message(found: Sequence[tuple[int, int, int]], looked: _Looked) -> str:
     sizes = np.array([high - low for low, high, one in found if one], np.int64)
-    if not crossing and len(sizes) < 2:
-        return f"Each of {plural(looked, 'row')} holds one document: there is no boundary in them."
+    rows = plural(looked.rows, "row")
+    if not looked.crossing and len(sizes) < 2:
+        if looked.sampled:
+            return f"Each of the {rows} that were looked at holds one document."
+        return f"Each of {rows} holds one document: there is no boundary in them."
     if len(sizes) < 2:
         return (
-            f"This row holds one document. Over {plural(looked, 'row')}, {share(crossing)} of the "
-            "attention pairs would be between documents if boundaries were ignored."
+            f"This row holds one document. Over {rows}, {share(looked.crossing)} of the attention "
+            "pairs would be between documents if boundaries were ignored."
         )
     here = share(crossing_share(sizes))
     return (
         f"This row has {plural(len(sizes), 'segment')}: {here} of its attention pairs would be "
-        f"between documents if boundaries were ignored, and {share(crossing)} over "
-        f"{plural(looked, 'row')}."
+        f"between documents if boundaries were ignored, and {share(looked.crossing)} over {rows}."
     )
 
 
@@ -211,7 +253,7 @@ def _numbers(found: Sequence[tuple[int, int, int]]) -> Numbers:
     return Numbers.of(HEAD, rows, "segments of this row")
 
 
-def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
+def _notes(subject: RunSubject, looked: _Looked) -> Iterator[str]:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name, one in subject.run.sources.items():
         kinds.setdefault(tuple(settings_in_words(one.render)), []).append(name)
@@ -224,12 +266,8 @@ def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
         "A model keeps to these boundaries if its attention gets them: segment_ids, cu_seqlens, or "
         "mask_mod of tokenloom.batch.attention."
     )
-    if looked < subject.examples:
-        rows = "The row is" if looked == 1 else f"The {looked:,} rows are"
-        kind = (
-            "shown under “Rows as they are trained”" if guessed else "chosen by a key in an epoch"
-        )
-        yield f"{rows} {kind}."
+    if looked.which:
+        yield looked.which
 
 
 def settings_in_words(render: RenderSpec) -> Iterator[str]:
