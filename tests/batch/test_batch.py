@@ -185,21 +185,6 @@ def test_a_batch_that_is_filled_late_has_the_tokens_that_were_read(large):
 # -- memory --------------------------------------------------------------------------------
 
 
-def test_ca_07_what_is_done_to_a_batch_is_not_seen_by_the_next():
-    with ToyStore(numbered([[9, 7], [8, 40]]), columns=COLUMNS) as toy:
-        plain = free(toy.store.windows(4, tail="keep")).epochs(2)
-        for dataset in (plain, plain.shuffle(), plain.block_shuffle(window_blocks=2)):
-            for by_blocks in (False, True):
-                wanted = list(range(len(dataset)))
-                expected = arrays(whole(dataset, wanted, by_blocks=by_blocks))
-                spoiled = whole(dataset, wanted, by_blocks=by_blocks)
-                for name in ARRAYS:
-                    getattr(spoiled, name)[...] = 1
-                again = whole(dataset, wanted, by_blocks=by_blocks)
-                for name in ARRAYS:
-                    np.testing.assert_array_equal(getattr(again, name), expected[name], name)
-
-
 def test_batches_of_one_plan_do_not_share_memory():
     with ToyStore(numbered([[9, 7], [8, 40]])) as toy:
         dataset = toy.store.windows(4)

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from markov import Markov
-from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.evaluate import content_hash, evaluate, learned, one_document_rows, pz, token_page
@@ -42,23 +41,6 @@ def test_ev_01_windows_of_100_tokens_half_of_them_given_every_5(tmp_path):
     np.testing.assert_allclose(
         found.windows.log_pz[found.windows.document == 1], wanted, rtol=1e-12
     )
-
-
-@pytest.mark.parametrize("judge", ["losses", "windows"])
-def test_cr_07_an_evaluation_reads_neighbours_together(judge):
-    with ToyStore(numbered([[8] * 60]), verify="never", inner=64, cache_bytes=0) as toy:
-        part = toy.store.split({"a": 0.5, "b": 0.5})["a"]
-        runs = 1 + np.count_nonzero(np.diff(part.indices) > 1)
-        assert len(part.indices) > 1.5 * runs  # some documents are neighbours
-        before = toy.store.reads
-        before = before.read_ops, before.bytes
-        if judge == "losses":
-            evaluate(uniform(1000), part, seq_len=8, batch_size=64, progress=False)
-        else:
-            pz(uniform(1000), part, prefix=2, suffix=2, stride=4, batch_size=64, progress=False)
-        after = toy.store.reads
-        assert after.read_ops - before[0] == runs
-        assert after.bytes - before[1] == 8 * 2 * len(part.indices)  # every token once
 
 
 def test_ev_02_ten_tokens_all_alike_give_a_suffix_of_two_a_hundredth(tmp_path):

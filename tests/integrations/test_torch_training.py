@@ -116,22 +116,6 @@ def test_bc_25_changing_a_document_leaves_the_others_of_its_row_as_they_are(stor
     assert not torch.equal(leaked[0][others], leaked[1][others])  # the control
 
 
-def test_ca_03_ranks_talk_to_nobody_and_write_nothing(store, monkeypatch):
-    def refused(*_, **__):
-        raise AssertionError("a rank asked somebody")
-
-    before = {path: path.stat().st_mtime_ns for path in Path(store.path).rglob("*")}
-    monkeypatch.setattr(socket, "socket", refused)
-    monkeypatch.setattr(socket, "create_connection", refused)
-    run = store.pack(16).shuffle()
-    ranks = [dataloader(run, 6, rank=r, world_size=2, fields=("index",)) for r in (0, 1)]
-    found = [[one["index"].tolist() for one in rank] for rank in reversed(ranks)]
-    monkeypatch.undo()
-    whole = [one["index"].tolist() for one in dataloader(run, 6, fields=("index",))]
-    assert [a + b for b, a in zip(*found, strict=True)] == whole
-    assert {path: path.stat().st_mtime_ns for path in Path(store.path).rglob("*")} == before
-
-
 # -- killed and resumed ----------------------------------------------------------------------
 
 

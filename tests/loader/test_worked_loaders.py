@@ -1,7 +1,6 @@
 """Loaders, caches and counters at the values that the designs work out by hand."""
 
 import _thread
-import threading
 import time
 
 import numpy as np
@@ -13,7 +12,6 @@ import tokenloom as tl
 from tokenloom.batch.views.named import all_fields
 from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.cache import BlockCache
 from tokenloom.testing import FaultSource
 
 
@@ -182,43 +180,6 @@ def test_ld_12_asking_for_statistics_reads_nothing(store):
         assert next(loader).tokens.__array_interface__  # plain memory: nothing was sent anywhere
 
 
-def test_ca_02_c_34_the_published_cache_is_eight_windows(tmp_path):
-    """Capacity is windows of blocks; what is kept are blocks, not windows."""
-    preset = BlockShuffle.published()
-    assert (preset.window_blocks, preset.cache_windows) == (8, 8)
-    for wrong in (0, -1, 2.5, "8"):
-        with pytest.raises(tl.ConfigError, match="cache_windows"):
-            BlockShuffle(cache_windows=wrong)
-    store = toy_store(tmp_path, rows=400)
-    for windows in (1, 4, 16):
-        run = store.windows(SEQ_LEN).block_shuffle(window_blocks=2, cache_windows=windows)
-        block = run.run.working.blocks.size * SEQ_LEN * 2  # bytes
-        with tl.Loader(run, 8, fetch="blocks") as loader:
-            for _ in loader:
-                kept = loader.stats().cache
-                assert kept.bytes <= windows * 2 * block
-            assert kept.blocks == windows * 2
-
-
-def test_c_34_eight_threads_that_want_one_block_read_it_once():
-    cache, loads, gate = BlockCache(1 << 20), [], threading.Barrier(8)
-
-    def load():
-        loads.append(1)
-        return np.zeros(8)
-
-    def ask():
-        gate.wait()
-        cache.get("block", load)
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loads) == 1
-
-
 def test_c_29_sh_09_one_setting_and_its_alias(store):
     rows = store.windows(SEQ_LEN)
     assert rows.block_shuffle(window_blocks=3).fingerprint == (
@@ -226,22 +187,6 @@ def test_c_29_sh_09_one_setting_and_its_alias(store):
     )
     with pytest.raises(tl.ConfigError, match="shuffle"):
         rows.shuffle(1024, block_shuffle=BlockShuffle())
-
-
-def test_c_30_counters_have_the_names_of_both_pages(store):
-    run = toy_run(store, "stored")
-    before = run.counters()
-    run.batch([5, 3, 4, 9, 3])
-    after = run.counters()
-    for ours, theirs in (
-        ("examples", "examples_requested"),
-        ("unique_examples", "unique_examples_requested"),
-        ("ranges", "coalesced_ranges"),
-        ("read_ops", "tensorstore_reads_issued"),
-    ):
-        assert getattr(after, ours) == getattr(after, theirs)
-    assert after.examples - before.examples == 5
-    assert after.unique_examples - before.unique_examples == 4
 
 
 def test_be_12_a_far_step_reads_no_more_than_the_first(store):

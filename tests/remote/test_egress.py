@@ -50,7 +50,7 @@ def read(run, rank, world=WORLD):
 
 
 @pytest.mark.parametrize("lanes", [1, WORLD])
-def test_ca_05_the_bucket_sends_each_rank_what_the_simulation_says(ranges, url, lanes):
+def test_the_bucket_sends_each_rank_what_the_simulation_says(ranges, url, lanes):
     told = simulate_run(shuffled(url, lanes), batch_size=16, ranks=WORLD).ranks
     ranges.clear()
     of_rank = []

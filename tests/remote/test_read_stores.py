@@ -138,7 +138,7 @@ def test_a_bucket_gets_the_requests_that_the_simulation_names(ranges, url, local
         assert found == [batch.tokens.tobytes() for batch in loader]
 
 
-def test_cr_06_twenty_reads_of_a_batch_are_under_way_together(ranges, url):
+def test_twenty_reads_of_a_batch_are_under_way_together(ranges, url):
     dataset = tl.open(url, verify="never").windows(8)
     dataset.batch([0])  # the shards are open
     dataset.batch([150])
@@ -150,7 +150,7 @@ def test_cr_06_twenty_reads_of_a_batch_are_under_way_together(ranges, url):
     assert max(one["began"] for one in log) < min(one["ended"] for one in log)
 
 
-def test_cr_08_a_gap_is_read_where_that_saves_a_request(ranges, url):
+def test_a_gap_is_read_where_that_saves_a_request(ranges, url):
     found = {}
     for gap in (0, 16):
         dataset = tl.open(url, verify="never", gap_bytes=gap).windows(8)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toystore import Recording, random_shards, toy, write_store
+from toystore import Recording, random_shards, write_store
 
 import tokenloom as tl
 from tokenloom.store.byte_source import LocalSource
@@ -60,18 +60,6 @@ def test_documents_of_any_index_list_equal_one_by_one(root, shards, data):
     assert [d.tolist() for d in store.documents(indices)] == [documents[i] for i in indices]
     masks = store.documents(indices, column="loss_mask")
     assert [m.tolist() for m in masks] == [[t % 2 for t in documents[i]] for i in indices]
-
-
-def test_cr_01_and_cr_04_requests_are_sorted_merged_and_counted_as_they_were_read(tmp_path):
-    rows, size = [5, 3, 4, 9, 3], 8
-    store = toy(tmp_path / "s", [[list(range(200))]], verify="never")
-    start = np.array(rows) * size
-    got = np.concatenate(store.reader.read(start, start + size)).reshape(5, size)
-    assert got[:, 0].tolist() == [r * size for r in rows]
-    reads = store.reads
-    assert (reads.examples, reads.unique_examples) == (5, 4)
-    assert (reads.ranges, reads.read_ops) == (2, 2)
-    assert reads.bytes == reads.useful_bytes == 4 * size * 2
 
 
 def test_all_ranges_of_a_request_go_out_in_one_call_over_all_shards(root, flat):
