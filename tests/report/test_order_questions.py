@@ -122,22 +122,6 @@ def test_disjoint_selections_of_a_store_share_nothing(tmp_path):
     assert "2 documents of stores with the same content" in said(first, other, "copy")
 
 
-def test_copies_of_documents_are_counted_over_all_stores(tmp_path, monkeypatch):
-    texts = [{"text": one} for one in ("aaaa", "bbbb", "aaaa", "", "")]
-    a = tl.build(texts, tmp_path / "a", tokenizer="bytes", progress=False)
-    b = tl.build(texts[1:2], tmp_path / "b", tokenizer="bytes", progress=False)
-    mix = tl.mix({"a": a.windows(2).shuffle(), "b": b.windows(2).shuffle()})
-    assert how_often.copies_in(RunSubject(mix, Asked())) == (2, 4)
-    told = warnings_of(how_often, mix, batch_size=1)
-    assert any("2 documents of 4 (50.0 %) are copies" in plain(one) for one in told)
-    pair = {"a": a.select(doc_index=[0, 1]).windows(2), "b": a.select(doc_index=[1]).windows(2)}
-    chosen = tl.mix(pair)
-    assert how_often.copies_in(RunSubject(chosen, Asked())) == (0, 2)  # of those selected
-    assert how_often.copies_in(RunSubject(b.windows(2), Asked())) == (0, 1)
-    monkeypatch.setattr(how_often, "HASHED", 3)  # too many to look at
-    assert how_often.copies_in(RunSubject(mix, Asked())) is None
-
-
 def test_stored_order_and_weak_permutations_are_warned_about(tmp_path, runs):
     (told,) = warnings_of(is_it_shuffled, runs["stored order"])
     assert "main comes in stored order: 100 %" in told

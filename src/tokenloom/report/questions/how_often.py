@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 from tokenloom.store.derived.duplicates import hash_blocks
 
-__all__ = ["MANY_EPOCHS", "answer", "cautions", "copies_in"]
+__all__ = ["MANY_EPOCHS", "answer", "cautions"]
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 
@@ -24,6 +25,8 @@ HASHED = 1 << 18  # documents; the hashes of more take too long for a page
 COPIES = 0.01  # of all documents; more are worth a warning
 
 TOLD = 3  # warnings of one kind
+
+_NO_HASH = np.empty((0, 2), np.uint64)
 
 
 def answer(subject: RunSubject) -> Answer:
@@ -80,26 +83,90 @@ def _times(one: SourceRepeats) -> str:
     return f"each row comes {one.least:,} to {one.most:,} times"
 
 
-def copies_in(subject: RunSubject) -> tuple[int, int] | None:
-    """Documents that are equal to an earlier one, and all with tokens, of those that are selected.
+class _Copies(NamedTuple):
+    """Documents that are there more than once, of those that are selected and have tokens.
 
-    From the hashes that stores keep; None where there are too many documents, or no hashes.
+    Attributes:
+        documents: all of them.
+        within: those equal to an earlier one of the same store.
+        holders: the stores that have such documents, those with most first.
+        across: different documents of a store that an earlier store has as well.
+        sharers: the stores that have documents of another one, those with most first.
     """
+
+    documents: int
+    within: int
+    holders: tuple[StoreUse, ...]
+    across: int
+    sharers: tuple[StoreUse, ...]
+
+
+def _copies_in(subject: RunSubject) -> _Copies | None:
+    """Copies by the hashes that stores keep; None if there are too many documents or no hashes."""
     stores = subject.leftovers.stores
     if sum(one.reader.manifest.documents for one in stores) > HASHED:
         return None
-    found = [np.empty((0, 2), np.uint64)]
+    own, within = [], []
     try:
         for one in stores:
-            hashes = [some for _, some in hash_blocks(one.reader)]
+            hashes = np.concatenate([_NO_HASH, *(some for _, some in hash_blocks(one.reader))])
             kept = np.asarray(one.reader.lengths()) > 0
             kept = kept if one.chosen is None else kept & one.chosen
-            found.append(np.concatenate([np.empty((0, 2), np.uint64), *hashes])[kept])
-    except (TokenloomError, KeyError):  # a store of others without hashes
+            own.append(np.unique(hashes[kept], axis=0))
+            within.append(int(kept.sum()) - len(own[-1]))
+    except (TokenloomError, KeyError):  # a foreign store without hashes
         return None
-    every = np.concatenate(found)
-    different = len(np.unique(every, axis=0)) if len(every) else 0
-    return len(every) - different, len(every)
+    sizes = [len(one) for one in own]
+    _, inverse, times = np.unique(
+        np.concatenate([_NO_HASH, *own]), axis=0, return_inverse=True, return_counts=True
+    )
+    # of each document, whether another store has it; of each store, how many of these it has
+    shared = np.repeat(np.arange(len(own)), sizes)[times[inverse.reshape(-1)] > 1]
+    return _Copies(
+        documents=sum(sizes) + sum(within),
+        within=sum(within),
+        holders=_most(stores, within),
+        across=sum(sizes) - len(times),
+        sharers=_most(stores, np.bincount(shared, minlength=len(own)).tolist()),
+    )
+
+
+def _most(stores: Sequence[StoreUse], counts: Sequence[int]) -> tuple[StoreUse, ...]:
+    """The stores that have any, those with most first."""
+    order = sorted(range(len(stores)), key=lambda number: -counts[number])
+    return tuple(stores[number] for number in order if counts[number])
+
+
+def _copies(found: _Copies) -> Iterator[Caution]:
+    """Documents that are in a store twice, and those in several stores: other calls list them."""
+
+    def many(count: int) -> str:
+        of = f"{found.documents:,} ({share(count, found.documents)})"
+        return f"{plural(count, 'document')} of {of} {'is' if count == 1 else 'are'}"
+
+    if found.within:
+        yield Caution(
+            words=f"{many(found.within)} equal to another document of the same store "
+            f"({_sources_of(found.holders)}).",
+            remedy="store.duplicates() of this store lists them; select the others."
+            if len(found.holders) == 1
+            else "store.duplicates() of each of these stores lists them; select the others.",
+            figure="lengths",
+        )
+    if found.across:
+        yield Caution(
+            words=f"{many(found.across)} equal to a document of another store "
+            f"({_sources_of(found.sharers)}).",
+            remedy="store.document_hashes(range(store.num_documents)) has the same hash for them "
+            "in both stores; select the others in one of the two.",
+            figure="lengths",
+        )
+
+
+def _sources_of(stores: Sequence[StoreUse]) -> str:
+    names = [name for one in stores for name in one.sources]
+    more = f" and {len(names) - TOLD:,} more" if len(names) > TOLD else ""
+    return ", ".join(names[:TOLD]) + more
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
@@ -126,26 +193,17 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
             figure=figure,
         )
     yield from _ends(subject)
-    copies = copies_in(subject)
-    if copies is not None and copies[0] > COPIES * copies[1]:
-        yield Caution(
-            words=f"{plural(copies[0], 'document')} of {copies[1]:,} ({share(*copies)}) "
-            f"{'is a copy' if copies[0] == 1 else 'are copies'} of another one that is selected.",
-            remedy="store.duplicates() lists them; select the others.",
-            figure="lengths",
-        )
+    copies = _copies_in(subject)
+    if copies is not None and copies.within + copies.across > COPIES * copies.documents:
+        yield from _copies(copies)
     shared = sorted(subject.leftovers.stores, key=lambda one: -one.shared)
     for store in [use for use in shared if use.shared][:TOLD]:
         yield Caution(
-            words=f"{_names(store)} select {_shared(store)}, which may come in each of them.",
+            words=f"{_sources_of([store])} select {_shared(store)}, which may come in each of "
+            "them.",
             remedy="Split or select the documents, if they should come once.",
             figure=figure,
         )
-
-
-def _names(one: StoreUse) -> str:
-    more = len(one.sources) - TOLD
-    return ", ".join(one.sources[:TOLD]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _shared(one: StoreUse) -> str:
