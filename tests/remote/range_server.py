@@ -60,7 +60,10 @@ class Settings:
         conflicts: so many creates are refused with 409, and nothing is written, whether or not the
             name is free.
         conflict_code: what those refusals are called.
-        only: count only requests (and refuse only creates) whose key contains this.
+        elsewhere: every GET gives bytes of another place, as many as were asked for, with the right
+            etag: a broken proxy.
+        only: count only requests (and refuse only creates, and lie only about objects) whose key
+            contains this.
     """
 
     latency: float = 0.0
@@ -73,6 +76,7 @@ class Settings:
     ignore_conditions: bool = False
     conflicts: int = 0
     conflict_code: str = "ConditionalRequestConflict"
+    elsewhere: bool = False
     only: str = ""
 
 
@@ -254,7 +258,10 @@ class Bucket:
             return Answer(304, headers=headers)
         if request.method == "HEAD":
             return Answer(200, headers={**headers, "Content-Length": str(len(found.data))})
-        return self._body(found.data, request.headers.get("range"), headers)
+        answer = self._body(found.data, request.headers.get("range"), headers)
+        if self.settings.elsewhere and self.settings.only in key:
+            answer.body = memoryview(bytes(answer.body[1:]) + bytes(answer.body[:1]))
+        return answer
 
     def _body(self, data: memoryview, asked: str | None, headers: dict[str, str]) -> Answer:
         status, start, stop = 200, 0, len(data)

@@ -404,8 +404,8 @@ def open_store(
             `remote`; credentials and endpoints come from the usual environment). For foreign files
             also a file or the common start of names, on this machine or in a bucket.
         snapshot: number of the manifest to read; default: the newest.
-        verify: "first" checks each chunk against its crc32c when this process first reads it,
-            "always" every time, "never" not at all.
+        verify: "first" checks each chunk against its crc32c when this process first reads it, in a
+            bucket each time it is fetched; "always" every time, "never" not at all.
         cache_bytes: memory for decoded blocks of this store alone; default: all stores of the
             process share 640 MiB.
         gap_bytes: merge reads up to this many bytes apart.

@@ -22,7 +22,7 @@ from tokenloom.remote.disk_cache import CLAIMS, PIECE, DiskCache, PieceKey
 from tokenloom.store.byte_source import Range
 from tokenloom.store.coalesce import CAP_BYTES
 
-__all__ = ["read_aligned"]
+__all__ = ["pieces_of", "read_aligned"]
 
 Bytes = NDArray[np.uint8]
 
@@ -54,7 +54,7 @@ def read_aligned(
             one: cache.get(PieceKey(identity, *one), _length(sizes, *one)) for one in set(pieces)
         }
 
-    found = kept(one for each in ranges for one in _pieces(each))
+    found = kept(one for each in ranges for one in pieces_of(each))
     wanted = sorted(one for one, content in found.items() if content is None)
     fetched: set[Piece] = set()
     for some in _turns(wanted, sizes):
@@ -68,9 +68,11 @@ def read_aligned(
                     cache.put(PieceKey(identity, name, number), content)
                     found[name, number] = content
         fetched.update(missing)
-    parts = [[_part(each, one, found[one]) for one in _pieces(each)] for each in ranges]
+    parts = [[_part(each, one, found[one]) for one in pieces_of(each)] for each in ranges]
     had = [
-        sum(len(part) for one, part in zip(_pieces(each), some, strict=True) if one not in fetched)
+        sum(
+            len(part) for one, part in zip(pieces_of(each), some, strict=True) if one not in fetched
+        )
         for each, some in zip(ranges, parts, strict=True)
     ]
     return [some[0] if len(some) == 1 else np.concatenate([_NONE, *some]) for some in parts], had
@@ -83,7 +85,7 @@ def _turns(wanted: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[list[P
     """Pieces that are claimed together: those of whole requests, so that none is cut in two."""
     turn: list[Piece] = []
     for run in _runs(wanted, sizes):
-        pieces = list(_pieces(run))
+        pieces = list(pieces_of(run))
         if turn and len(turn) + len(pieces) > CLAIMS:
             yield turn
             turn = []
@@ -92,10 +94,10 @@ def _turns(wanted: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[list[P
         yield turn
 
 
-def _pieces(asked: Range) -> list[Piece]:
+def pieces_of(asked: Range) -> list[Piece]:
     """The pieces that a range touches.
 
-    >>> _pieces(("x", PIECE - 1, 2)), _pieces(("x", 7, 0))
+    >>> pieces_of(("x", PIECE - 1, 2)), pieces_of(("x", 7, 0))
     ([('x', 0), ('x', 1)], [])
     """
     name, start, size = asked

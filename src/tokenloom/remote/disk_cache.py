@@ -186,6 +186,12 @@ class DiskCache:
         finally:
             os.close(fd)
 
+    def drop(self, key: PieceKey) -> None:
+        """Remove a piece whose content is not what was published, although it was kept whole."""
+        path = self._path(key.digest())
+        if path.exists():
+            self._drop(path, "its content is not what was published")
+
     def _drop(self, path: Path, why: str) -> None:
         """Remove an entry that is none, and say so once."""
         self._tell("damaged", f"{path}: this piece is not used but fetched again: {why}.")

@@ -7,6 +7,9 @@ some servers ignore conditions. So opening asks for a listing and the manifest, 
 Etags are learned anew by every open store and written nowhere: the same bytes, uploaded again, have
 another one.
 
+A server or a proxy may still give the bytes of another place. So whatever comes from here, or from
+the disk cache, is checked against the store's checksums each time (`tokenloom.store.reader`).
+
 Which requests there are is decided by `tokenloom.store.coalesce`, as for files: a range of a plan
 is a request. With a disk cache, the pieces below a range that it does not have are requests.
 
@@ -26,9 +29,9 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError
-from tokenloom.remote.aligned import read_aligned
+from tokenloom.remote.aligned import pieces_of, read_aligned
 from tokenloom.remote.client import Client, Reply, Request, client_of
-from tokenloom.remote.disk_cache import DiskCache
+from tokenloom.remote.disk_cache import DiskCache, PieceKey
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range
@@ -150,6 +153,12 @@ class RemoteSource:
         for (name, _, _), cached in zip(ranges, had, strict=True):
             self._count(name, 0, 0, cached)
         return found
+
+    def drop(self, ranges: Sequence[Range]) -> None:
+        """Remove what the disk cache has of these ranges: it is not what was published."""
+        if self._cache is not None:
+            for name, number in {one for each in ranges for one in pieces_of(each)}:
+                self._cache.drop(PieceKey(self._identity, name, number))
 
     def _fetch(self, ranges: Sequence[Range]) -> list[Bytes]:
         """The bytes of some ranges, a request for each."""

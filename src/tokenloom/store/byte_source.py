@@ -31,6 +31,7 @@ __all__ = [
     "Range",
     "Traffic",
     "came_short",
+    "checking",
     "new_buffer",
     "read_exactly",
 ]
@@ -57,7 +58,8 @@ class ByteSource(Protocol):
     are then fetched ahead of time by that many threads. One that learns the size of a file with
     each answer may take the sizes that there must be (`expect`), instead of being asked for each;
     one that is not a directory says what lists and reads its small files (`listing`); one that
-    reaches over a network says what that took (`traffic`).
+    reaches over a network says what that took (`traffic`), and what it gives is checked each time;
+    one that keeps copies can drop those of some ranges (`drop`).
     """
 
     def size(self, name: str) -> int | None:
@@ -74,6 +76,18 @@ def read_exactly(source: ByteSource, ranges: Sequence[Range], root: str) -> list
         if len(buffer) != asked[2]:
             raise came_short(asked, len(buffer), root)
     return buffers
+
+
+@contextlib.contextmanager
+def checking(source: ByteSource, ranges: Sequence[Range]) -> Iterator[None]:
+    """The bytes of these ranges are checked inside; if they are wrong, no copy of them is kept."""
+    try:
+        yield
+    except StoreCorrupt:
+        drop = getattr(source, "drop", None)
+        if drop is not None:
+            drop(ranges)
+        raise
 
 
 def came_short(asked: Range, got: int, root: str) -> StoreCorrupt:

@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.store import coalesce
-from tokenloom.store.byte_source import ByteSource, Range, new_buffer, read_exactly
+from tokenloom.store.byte_source import (
+    ByteSource,
+    Range,
+    checking,
+    new_buffer,
+    read_exactly,
+)
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 
 __all__ = [
@@ -253,9 +259,11 @@ def fetch(
     whole = plan_fetch(columns, file, low, high, rules, cut)
     plan, start, _, doubt_file, doubt_chunk, wanted, took = whole
     claimed = _claimed(columns, file, low, high)
-    buffers = read_exactly(source, ranges_of(columns, plan), root)
+    ranges = ranges_of(columns, plan)
+    buffers = read_exactly(source, ranges, root)
     if len(doubt_chunk):
-        _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
+        with checking(source, ranges):
+            _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
     if claimed and not settled(claimed):  # whoever was to check them failed: once more, alone
         views, more = fetch(source, columns, file, low, high, rules=rules, root=root, cut=cut)
         return views, took._replace(retries=more.read_ops + more.retries)
@@ -328,7 +336,7 @@ def _unchecked(
     found: list[Int64] = []
     owners: list[Int64] = []
     for number, column in enumerate(columns):
-        if rules.verify != "always" and column.checked.find(0) < 0:
+        if column.crcs is None or (rules.verify != "always" and column.checked.find(0) < 0):
             continue
         here = (file == number) & (high > low)
         # +1 where a range starts, -1 after its end: the running sum counts ranges per chunk
@@ -385,14 +393,15 @@ def fetch_stretch(
     edges = column.edges(first, last + 1)
     raw, reads = _read_cut(source, column.file, edges[0], edges[-1], rules.cap, root)
     chunks = [raw[a - edges[0] : b - edges[0]] for a, b in itertools.pairwise(edges)]
-    if plain:
-        for i, chunk in enumerate(chunks, first):
-            check_chunk(column, i, chunk, root)
-        whole: Array = raw.view(column.dtype)
-    else:
-        whole = np.concatenate(
-            [decode_chunk(column, i, c, root) for i, c in enumerate(chunks, first)]
-        )
+    with checking(source, [(column.file, edges[0], len(raw))]):
+        if plain:
+            for i, chunk in enumerate(chunks, first):
+                check_chunk(column, i, chunk, root)
+            whole: Array = raw.view(column.dtype)
+        else:
+            whole = np.concatenate(
+                [decode_chunk(column, i, c, root) for i, c in enumerate(chunks, first)]
+            )
     useful = (high - low) * column.dtype.itemsize if plain else len(raw)
     values = whole[low - first * column.inner : high - first * column.inner]
     return values, Took(1, reads, len(raw), useful)

@@ -1,8 +1,9 @@
 """One shard, opened: where each column's bytes lie, and which of them have been checked.
 
 One idea: a chunk of a column is checked against its crc32c the first time this process reads it,
-and the fact is remembered in a bitmap (``verify="first"``). A shard is opened when first touched:
-its commit record must be the very bytes that the manifest names.
+and the fact is remembered in a bitmap (``verify="first"``); over a network, it is checked every
+time. A shard is opened when first touched: its commit record must be the very bytes that the
+manifest names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, checking, read_exactly
 
 __all__ = [
     "OpenColumn",
@@ -133,8 +134,9 @@ def open_shard(
     entry = manifest.shards[number]
     name = f"{entry.name}/shard.json"
     raw = _read_whole(source, root, name)
-    if hashlib.sha256(raw).hexdigest() != entry.sha256:
-        raise corrupt(f"{root}/{name}", "its sha256 is not the one in the manifest")
+    with checking(source, [(name, 0, len(raw))]):
+        if hashlib.sha256(raw).hexdigest() != entry.sha256:
+            raise corrupt(f"{root}/{name}", "its sha256 is not the one in the manifest")
     record = fmt.unseal(fmt.ShardRecord, raw, f"{root}/{name}")
     if problem := record.disagreement(manifest, entry):
         raise corrupt(f"{root}/{name}", problem)
@@ -177,10 +179,12 @@ def _open_column(
     if column.codec == "zstd":
         if payload < 0:
             raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {chunks} chunks")
-        (index,) = read_exactly(source, [(file, payload, size - payload)], root)
+        asked = file, payload, size - payload
+        (index,) = read_exactly(source, [asked], root)
         starts = zarr.decode_index(index.tobytes(), payload)
-        if starts is None:
-            raise corrupt(f"{root}/{file}", "its index is damaged")
+        with checking(source, [asked]):
+            if starts is None:
+                raise corrupt(f"{root}/{file}", "its index is damaged")
     checked = bytearray(chunks)
     return OpenColumn(
         file,
@@ -246,18 +250,22 @@ def _corrupt_chunk(column: OpenColumn, chunk: int, root: str, what: str) -> Stor
 def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
     """Every element of a small column with checksums of its own, in one read."""
     edges = column.edges(0, len(column.checked))
-    (raw,) = read_exactly(source, [(column.file, 0, edges[-1])], root)
+    asked = column.file, 0, edges[-1]
+    (raw,) = read_exactly(source, [asked], root)
     pieces = [raw[a:b] for a, b in itertools.pairwise(edges)]
-    chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(pieces)]
+    with checking(source, [asked]):
+        chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(pieces)]
     return np.concatenate(chunks)[: column.length]
 
 
 def read_checked(source: ByteSource, root: str, shard: OpenShard, name: str) -> NDArray[np.uint8]:
     """A whole file of a shard, compared with its sha256 in the commit record."""
     expected = shard.record.files[name]
-    (raw,) = read_exactly(source, [(f"{shard.name}/{name}", 0, expected.bytes)], root)
-    if hashlib.sha256(raw.data).hexdigest() != expected.sha256:
-        raise corrupt(f"{root}/{shard.name}/{name}", "its sha256 is not the one published")
+    asked = f"{shard.name}/{name}", 0, expected.bytes
+    (raw,) = read_exactly(source, [asked], root)
+    with checking(source, [asked]):
+        if hashlib.sha256(raw.data).hexdigest() != expected.sha256:
+            raise corrupt(f"{root}/{shard.name}/{name}", "its sha256 is not the one published")
     return raw
 
 

@@ -22,7 +22,7 @@ from tokenloom.arguments import Place
 from tokenloom.bind import bind
 from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound, plural
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, checking, read_exactly
 from tokenloom.store.files import LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
 
 __all__ = [
@@ -221,11 +221,13 @@ def read_sidecar(source: ByteSource, root: Place, manifest: fmt.Manifest, name: 
             f"{fmt.MAX_RECORD_BYTES:,}. This is not a file that tokenloom wrote. Restore it from "
             "a copy."
         )
-    data = read_exactly(source, [(name, 0, expected.bytes)], str(root))[0].tobytes()
-    if hashlib.sha256(data).hexdigest() != expected.sha256:
-        raise StoreCorrupt(
-            f"{root / name}: its sha256 is not the one published. Restore it from a copy."
-        )
+    asked = name, 0, expected.bytes
+    data = read_exactly(source, [asked], str(root))[0].tobytes()
+    with checking(source, [asked]):
+        if hashlib.sha256(data).hexdigest() != expected.sha256:
+            raise StoreCorrupt(
+                f"{root / name}: its sha256 is not the one published. Restore it from a copy."
+            )
     return data
 
 

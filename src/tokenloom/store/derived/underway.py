@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, checking, read_exactly
 from tokenloom.store.fetch import (
     CHECKED,
     CLAIMED,
@@ -192,9 +192,9 @@ class Underway(Single):
             return
         places = range(self._doubt_pieces[doubt], self._doubt_pieces[doubt + 1])
         parts = [self._buffer(self._read[p])[self._low[p] : self._high[p]] for p in places]
-        check_chunk(
-            column, chunk, parts[0] if len(parts) == 1 else np.concatenate(parts), self._root
-        )
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        with checking(self._source, [self._ranges[self._read[p]] for p in places]):
+            check_chunk(column, chunk, whole, self._root)
 
     def _unclaim(self, doubt: int) -> None:
         """Nobody needs to wait for a chunk any more; if it was not checked, others check it."""
