@@ -69,13 +69,13 @@ def boundaries(folder: Path) -> Section:
             what="their position ids",
             published="0–49 0–29 0–19",
             ours=" ".join(f"{part[0]}–{part[-1]}" for part in parts),
-            test="test_bc_02_positions_begin_anew_at_50_and_80",
+            test="test_bc_02_positions_restart_at_50_and_80",
         ),
         Figure(
             what="starts 0 and 4 in a row of 8: position ids",
             published="0 1 2 3 0 1 2 3",
             ours=" ".join(map(str, pair)),
-            test="test_bc_01_two_documents_of_four",
+            test="test_bc_01_two_documents_of_four_tokens_start_at_0_and_4",
         ),
     ]
     return shown("boundaries", [*figures, *_storage(folder)])

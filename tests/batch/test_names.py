@@ -62,10 +62,6 @@ def test_attention_mask_is_there_by_name_only(batch):
     assert "attention_mask" in batch
 
 
-def test_bc_08_a_batch_has_input_ids_labels_and_position_ids(batch):
-    assert {"input_ids", "labels", "position_ids"} <= set(dict(batch))
-
-
 def test_what_belongs_to_the_step_is_an_array_of_rows_in_a_dict(batch):
     assert batch["examples_after"].tolist() == [4] * 4
     assert batch.examples_after == 4

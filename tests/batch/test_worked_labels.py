@@ -155,26 +155,6 @@ def test_c_62_the_views_of_one_mask_agree_in_real_batches(weights, lookahead, bo
             assert shifted.loss_weights[row, cell] == stored[int(shifted.labels[row, cell])]
 
 
-def test_c_60_rows_of_one_batch_have_the_positions_that_suit_their_layout():
-    """A mix of packed rows, whose positions start again, and spliced ones, which are absolute."""
-    with ToyStore([[[5, 6, 7], [8, 9], [10, 11, 12, 13]]]) as toy:
-        packed = toy.store.pack(8, strategy="sequential")
-        spliced = toy.store.splice(8, content_length=2, position_scheme="absolute")
-        run = tl.mix({"packed": packed, "spliced": spliced}, rule="round_robin")
-        batch = run.batch(range(2))
-        assert batch.source == ["packed", "spliced"]
-        assert batch.segment_ids[0].tolist() == [1, 1, 1, 2, 2, 3, 3, 3]
-        assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
-        assert batch.position_ids[1].tolist() == list(range(8))
-        assert packed[0].position_ids.tolist() == batch.position_ids[:1].tolist()
-        state = tl.Loader(run, 1).seek(1).state_dict()  # between the two
-        for size, rank, world in ((1, 0, 1), (2, 0, 2), (3, 0, 1)):
-            with tl.Loader(run, size, rank, world) as resumed:
-                resumed.load_state_dict(state)
-                (found, *_) = next(resumed).position_ids.tolist()
-                assert found == list(range(8))
-
-
 def test_c_61_filler_is_segment_0_and_other_conventions_are_one_step_away():
     """Documents 1 to n, in every layout; what the docs say for −1 gives what it promises."""
     with ToyStore([[[5, 6, 7], [8, 9]]]) as toy:

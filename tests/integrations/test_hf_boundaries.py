@@ -30,36 +30,10 @@ def slow(starts, width, length):
     return segments, positions
 
 
-def test_bc_01_two_documents_of_four():
-    assert segment_ids([[0, 4]], 8).tolist() == [[1, 1, 1, 1, 2, 2, 2, 2]]
-
-
-def test_bc_02_positions_begin_anew_at_50_and_80():
-    expected = [*range(50), *range(30), *range(20)]
-    assert position_ids([[0, 50, 80]], 100).tolist() == [expected]
-
-
-def test_bc_03_starts_may_be_padded():
-    found = position_ids(np.array([[0, 4, -1], [0, 3, 6]]), 8)
-    assert found.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 0, 1, 2, 0, 1]]
-    assert position_ids([[0, 3]], 6).tolist() == [[0, 1, 2, 0, 1, 2]]
-
-
-def test_bc_14_a_missing_zero_is_put_in_front_and_what_is_behind_the_end_dropped():
-    assert position_ids([[3]], 5).tolist() == [[0, 1, 2, 0, 1]]
-    assert position_ids([[]], 3).tolist() == [[0, 1, 2]]
-    assert position_ids([[0, 3, 5, 9]], 5).tolist() == [[0, 1, 2, 0, 1]]
-
-
-def test_bc_16_filler_is_segment_0_and_counts_from_0():
-    assert position_ids([[0]], 5, [3]).tolist() == [[0, 1, 2, 0, 1]]
-    assert segment_ids([[0]], 5, [3]).tolist() == [[1, 1, 1, 0, 0]]
-
-
 @pytest.mark.parametrize(
     "starts", [[0, 3, 1], [0, 2, 2], [-2], [0, -1, 3], [-1, 0], [0.5], [[0]], ["a"]]
 )
-def test_bc_14_starts_that_do_not_ascend_are_refused_with_their_row(starts):
+def test_starts_that_do_not_ascend_are_refused_with_their_row(starts):
     with pytest.raises(tl.InputError, match=r"document_starts: row 1: found .* ascend"):
         marks_from_starts([[0], starts])
 
@@ -99,7 +73,7 @@ def test_sequences_of_variable_length_are_the_runs_of_equal_segments(rows):
     assert tiles.cu_seqlens().tolist() == [*edges, len(rows) * width]
 
 
-def test_bc_28_documents_end_behind_eos_or_begin_at_bos():
+def test_documents_end_behind_eos_or_begin_at_bos():
     row = np.array([[1, 2, 99, 1, 4, 99]])
     cells = [
         marks_from_tokens(row, np.array([6]), eos, bos)[1].tolist()
@@ -122,8 +96,8 @@ def test_guessed_boundaries_never_come_from_filler(rows, data):
     assert list(zip(row.tolist(), cell.tolist(), strict=True)) == expected
 
 
-def test_bc_23_documents_cost_next_to_nothing():
-    """BC-23, C-40: 200 documents in a row make as many tiles as there are documents, not cells."""
+def test_documents_cost_next_to_nothing():
+    """200 documents in a row make as many tiles as there are documents, not cells."""
     starts = [list(range(0, 4096, 21))[:200]] * 64
     tiles = tiles_from_marks(marks_from_starts(starts), np.full(64, 4096), 4096)
     assert len(tiles.first) == sum(map(len, starts))

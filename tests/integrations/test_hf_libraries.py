@@ -76,14 +76,6 @@ def test_batches_without_rows_disturb_nobody():
     assert list(made["input_ids"]) == [[1, 10, 11, 2]]
 
 
-def test_bc_24_c_41_boundaries_take_a_small_part_of_what_positions_would_take():
-    """5 documents in 4,096 cells: below 2 % of positions in int64, as a stored column."""
-    row = {"document_starts": [[0, 800, 1600, 2400, 3200]] * 64, "continues": [[False] * 5] * 64}
-    starts = datasets.Dataset.from_dict(row).data.nbytes
-    positions = datasets.Dataset.from_dict({"position_ids": [list(range(4096))] * 64}).data.nbytes
-    assert starts / positions < 0.02
-
-
 def test_datasets_with_and_without_boundaries_concatenated():
     plain = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]]})
     both = datasets.concatenate_datasets([mapped().select([0]), plain])
@@ -122,7 +114,7 @@ def logits_alone(ids):
         return model()(input_ids=torch.tensor([ids])).logits[0]
 
 
-def test_bc_25_a_model_sees_each_document_alone():
+def test_a_model_sees_each_document_alone():
     second = [20, 21, 22, 23]
     alone = logits_alone(second)
     for options in ({}, SEGMENTS, {**SEGMENTS, "use_cache": True}):
