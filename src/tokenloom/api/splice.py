@@ -234,6 +234,7 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
     spec, part = layout.spec, layout.parts[-1]
     used = np.flatnonzero(part.length > 0)
     lengths, quota = part.length[used], part.quota[used]
+    splices = part.splices(0, 1)[used]  # more than the quota where clipped splices come in pairs
     if len(used) == 1:
         log.info(
             "[splice] dataset=%s doc_index=%d doc_len=%d seq_len=%d content_stride=%d "
@@ -258,9 +259,9 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
         int(part.content.max()),
         spec.content_start_mode,
         spec.balance_mode,
-        quota.sum(),
+        splices.sum(),
     )
-    log.info("[multi_splice] pairs_per_doc=%s", _listed(quota.tolist()))
+    log.info("[multi_splice] pairs_per_doc=%s", _listed(splices.tolist()))
     if not selected:
         tell_documents("[multi_splice] ", layout.documents[used], lengths)
     if spec.balance_mode == "by_temperature" and spec.sampler != "enumerate":
@@ -274,13 +275,14 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
     skipped = len(used) - short - int((quota > 0).sum())
     if skipped:
         log.info("[multi_splice] %s not shown: too small a share", plural(skipped, "document"))
-    missed = int(np.maximum(part.shown - part.quota, 0)[used].sum())
+    choices = np.maximum(part.choices, part.shown)[used]  # both of a clipped pair count
+    missed = int((choices - splices)[quota < part.shown[used]].sum())
     if missed:
         epochs = int((-(-part.shown[used] // np.maximum(quota, 1)))[quota > 0].max())
         log.info(
             "[multi_splice] %d of %d choices are not in one epoch; all are after %d epochs%s",
             missed,
-            part.shown[used].sum(),
+            choices.sum(),
             epochs,
             "" if not spec.alpha else " without alpha, later with it",
         )
