@@ -169,17 +169,6 @@ def virtual(tmp_path_factory):
     return tl.open(root, source=made, verify="never", cache_bytes=1 << 24)
 
 
-@pytest.mark.parametrize(
-    ("seq_len", "rows"),
-    [(2048, 128), (4096, 64), (8192, 32), (3000, 87), (CHUNK, 1), (CHUNK + 1, 1)],
-)
-def test_sh_06_a_block_is_what_an_io_block_holds(virtual, seq_len, rows):
-    blocks = virtual.windows(seq_len).run.layout.blocks()
-    assert blocks.size == rows
-    described = virtual.windows(seq_len).block_shuffle().describe()["shuffle"]
-    assert described["io_block_size"] == rows
-
-
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
     with pytest.warns(UserWarning, match=r"seq_len: .*262,144 .*87 rows of 3,000 .*1,144 tokens"):
         virtual.windows(3000)

@@ -10,7 +10,6 @@ from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_sto
 
 import tokenloom as tl
 from tokenloom.batch.views.named import all_fields
-from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource
 
@@ -178,15 +177,6 @@ def test_ld_12_asking_for_statistics_reads_nothing(store):
             loader.stats()
         assert run.counters().read_ops == before
         assert next(loader).tokens.__array_interface__  # plain memory: nothing was sent anywhere
-
-
-def test_c_29_sh_09_one_setting_and_its_alias(store):
-    rows = store.windows(SEQ_LEN)
-    assert rows.block_shuffle(window_blocks=3).fingerprint == (
-        rows.shuffle(BlockShuffle(window_blocks=3)).fingerprint
-    )
-    with pytest.raises(tl.ConfigError, match="shuffle"):
-        rows.shuffle(1024, block_shuffle=BlockShuffle())
 
 
 def test_be_12_a_far_step_reads_no_more_than_the_first(store):

@@ -31,7 +31,6 @@ from slowmix import (
 import tokenloom as tl
 from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
-from tokenloom.testing import assert_resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -618,53 +617,6 @@ def test_ck_17_ck_18_rows_of_a_store_with_shards(tmp_path):
 
 
 # -- shuffles, ends and seeds ------------------------------------------------------------------
-
-
-def test_sh_13_im_17_c_66_before_the_mix_by_default_and_after_it_if_asked_for(three):
-    """SH-13, IM-17, C-66: shuffled sources leave the turns alone, a shuffled mix mixes them up."""
-    stored = {
-        "wiki": three["wiki"]._with(shuffle=None),
-        "code": three["code"]._with(shuffle=None),
-    }
-    shuffled = {name: ds.shuffle() for name, ds in stored.items()}
-    turns = {"rule": "round_robin", "stop": "all_exhausted"}
-    plain, before = tl.mix(stored, **turns).seed(3), tl.mix(shuffled, **turns).seed(3)
-    n = len(plain)
-    assert plain.picked(range(n))[0] == before.picked(range(n))[0]
-    rows = [ds.locate(range(n))[1].tolist() for ds in (plain, before)]
-    assert rows[0] != rows[1]
-    after = plain.shuffle()
-    assert after.picked(range(n))[0] != plain.picked(range(n))[0]
-    assert before.describe()["mix"]["shuffle"] is None
-    assert after.describe()["mix"]["shuffle"] is not None
-    rows_window = plain.block_shuffle(io_block_size=2, window_blocks=2, perm_type="feistel")
-    assert sorted(picks_of(rows_window)) == sorted(picks_of(plain))
-    blocks = [{index // 2 for index in picks_as_places(plain, rows_window, i)} for i in (0, 4, 8)]
-    assert all(len(some) == 2 for some in blocks), "four rows of a window are of two blocks"
-
-
-def picks_as_places(plain, shuffled, first, count=4):
-    place = {pick: index for index, pick in enumerate(picks_of(plain))}
-    return [place[pick] for pick in picks_of(shuffled, first, first + count)]
-
-
-def test_sh_18_a_window_of_packed_rows_goes_on_in_its_middle(stores):
-    """SH-18: 8 rows a window, batches of 2: a state after 6 of 8 rows, alone and in a mix."""
-    packed = stores["books"].pack(SEQ_LEN).block_shuffle(io_block_size=4, window_blocks=2)
-    other = stores["wiki"].windows(SEQ_LEN)
-    for run in (packed, tl.mix({"a": packed, "b": other}, rule="round_robin")):
-        with tl.Loader(run, 2, prefetch=0) as whole:
-            wanted = [batch.tokens.tolist() for batch in whole]
-        first = tl.Loader(run, 2, prefetch=0)
-        found = [next(first).tokens.tolist() for _ in range(3)]
-        rest = tl.Loader(run, 2, prefetch=0)
-        rest.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        assert rest.examples == 6
-        assert found + [batch.tokens.tolist() for batch in rest] == wanted
-        assert_resumable(run, batch_size=2, steps=5)
-    _, row = packed.locate(range(8))
-    assert len({one // 4 for one in row.tolist()}) <= 3, "packing groups are blocks of their own"
-    assert row.tolist() != sorted(row.tolist())
 
 
 def test_c_67_every_dataset_says_whether_it_ends(three):

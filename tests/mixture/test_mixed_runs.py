@@ -497,36 +497,6 @@ def test_other_masks_of_one_source_are_told(simple):
 # -- the whole, shuffled and cut -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["least_consumed", "random"])
-@pytest.mark.parametrize("how", ["full", "era", "block"])
-def test_sh_13_shuffled_after_the_mix(simple, how, rule):
-    """IM-17: sources are shuffled before by default; this is the other way."""
-    mixed = tl.mix(simple, rule=rule, block=6).seed(3)
-    shuffled = {
-        "full": lambda: mixed.shuffle(),
-        "era": lambda: mixed.shuffle(10),
-        "block": lambda: mixed.block_shuffle(io_block_size=4, window_blocks=2),
-    }[how]()
-    before, after = picks_of(mixed), picks_of(shuffled)
-    assert len(shuffled) == len(mixed)
-    assert after != before
-    assert sorted(after) == sorted(before)
-    if how == "era":
-        for first in range(0, len(before), 10):
-            assert sorted(after[first : first + 10]) == sorted(before[first : first + 10])
-    place = {pick: index for index, pick in enumerate(after)}
-    for number, name in enumerate(simple):
-        items = [item for source, item in before if source == number]
-        found = shuffled.index(name, items).tolist()
-        assert found == [place[number, item] for item in items]
-    for examples in (0, 1, 20, len(mixed)):
-        rows = [one["rows"] for one in shuffled.consumed(examples)]
-        assert rows == [sum(s == n for s, _ in after[:examples]) for n in range(3)]
-    assert_resumable(shuffled, batch_size=11, steps=4)
-    assert tl.from_config(shuffled.describe()).fingerprint == shuffled.fingerprint
-    assert picks_of(tl.from_config(shuffled.describe())) == after
-
-
 def test_im_17_sources_are_shuffled_on_their_own_by_default(simple):
     mixed = tl.mix(simple).seed(3)
     assert mixed.describe()["mix"]["shuffle"] is None

@@ -9,7 +9,7 @@ from virtual import VirtualStore
 
 import tokenloom as tl
 from tokenloom.layout.blocks import Blocks
-from tokenloom.order.shuffle import EraShuffle, FullShuffle, parse_shuffle
+from tokenloom.order.shuffle import EraShuffle, FullShuffle
 
 PUBLISHED = {"window_blocks": 8, "cache_windows": 8, "perm_type": "feistel", "io_block_size": None}
 
@@ -40,56 +40,6 @@ def test_a_stretch_needs_the_blocks_it_reaches_into_and_never_more_than_there_ar
     assert needed == [2, 5, 100, 100]
 
 
-def test_sh_11_one_setting_says_everything(rows):
-    assert order(rows.shuffle(False)) == list(range(96))
-    assert order(rows.shuffle().shuffle(False)) == list(range(96))
-    full = order(rows.shuffle(True))
-    assert sorted(full) == list(range(96))
-    assert full == order(rows.shuffle()) == order(rows.shuffle(FullShuffle()))
-    assert order(rows.shuffle(16)) == order(rows.era_shuffle(16))
-    assert order(rows.shuffle(16)) == order(rows.shuffle(EraShuffle(length=16)))
-    block = tl.BlockShuffle(window_blocks=2)
-    assert order(rows.shuffle(block)) == order(rows.block_shuffle(window_blocks=2))
-    assert order(rows.shuffle(block)) == order(rows.block_shuffle(block))
-    assert order(rows.shuffle(block)) == order(rows.shuffle(block_shuffle=block))
-    assert len({tuple(order(rows.shuffle(s))) for s in (False, True, 16, block)}) == 4
-
-
-@pytest.mark.parametrize("given", [16, tl.BlockShuffle(window_blocks=3), EraShuffle(length=5)])
-def test_sh_11_two_shuffles_are_refused_with_both_values(rows, given):
-    block = tl.BlockShuffle(window_blocks=2)
-    with pytest.raises(tl.ConfigError, match="both") as caught:
-        rows.shuffle(given, block_shuffle=block)
-    assert repr(given) in str(caught.value)
-    assert repr(block) in str(caught.value)
-    with pytest.raises(tl.ConfigError, match=r"found both .*window_blocks=2.* and .*lanes=2"):
-        rows.block_shuffle(block, lanes=2)
-    with pytest.raises(tl.ConfigError, match="both"):
-        parse_shuffle(True, block)
-
-
-@pytest.mark.parametrize("wrong", ["block", 1.5, [1], {"kind": "full"}, 0, -4])
-def test_what_is_no_shuffle_is_refused(rows, wrong):
-    with pytest.raises(tl.ConfigError, match=f"shuffle: found .*{re.escape(str(wrong))}"):
-        rows.shuffle(wrong)
-
-
-def test_sh_07_the_published_preset():
-    published = tl.BlockShuffle.published()
-    assert {name: getattr(published, name) for name in PUBLISHED} == PUBLISHED
-
-
-@pytest.mark.parametrize(
-    "field", ["io_block_size", "window_blocks", "lanes", "shuffle_block_size", "cache_windows"]
-)
-@pytest.mark.parametrize("wrong", [0, -1, 2.5, "8", True])
-def test_numbers_of_a_block_shuffle_are_counts(rows, field, wrong):
-    with pytest.raises(tl.ConfigError, match=rf"{field}: found {wrong!r}"):
-        tl.BlockShuffle(**{field: wrong})
-    with pytest.raises(tl.ConfigError, match=field):
-        rows.block_shuffle(**{field: wrong})
-
-
 def test_numpy_counts_are_counts(rows):
     assert order(rows.shuffle(np.int64(16))) == order(rows.shuffle(16))
     block = rows.block_shuffle(window_blocks=np.int32(2), lanes=np.uint8(2))
@@ -105,39 +55,7 @@ def test_lanes_and_levanters_orders_are_refused_at_once(rows):
         rows.block_shuffle(perm_type="levanter", lanes=2)
 
 
-@pytest.mark.parametrize("perm_type", ["fiestel", "", 5])
-def test_an_unknown_perm_type_is_refused(rows, perm_type):
-    for ask in (rows.shuffle, rows.block_shuffle):
-        with pytest.raises(tl.ConfigError, match="perm_type"):
-            ask(perm_type=perm_type)
-
-
-def test_sh_08_perm_type_goes_with_every_shuffle(rows):
-    for perm_type in ("feistel", "linear", "levanter", "levanter_linear"):
-        for shuffle in (True, 32, tl.BlockShuffle(window_blocks=2)):
-            found = rows.shuffle(shuffle, perm_type=perm_type)
-            assert sorted(order(found)) == list(range(96))
-            assert found.describe()["shuffle"]["perm_type"] == perm_type
-
-
 # -- what the settings mean ----------------------------------------------------------------
-
-
-def test_sh_10_every_era_is_a_permutation_of_itself(rows):
-    found = order(rows.shuffle(20))
-    for start in range(0, 96, 20):
-        stop = min(start + 20, 96)
-        assert sorted(found[start:stop]) == list(range(start, stop))
-        assert found[start:stop] != list(range(start, stop))
-
-
-def test_sh_14_a_unit_of_several_io_blocks_stays_together(rows):
-    dataset = rows.block_shuffle(io_block_size=4, shuffle_block_size=16, window_blocks=1)
-    found = order(dataset)
-    assert sorted(found) == list(range(96))
-    for start in range(0, 96, 16):
-        assert len({row // 16 for row in found[start : start + 16]}) == 1
-    assert len(dataset.run.working.blocks) == 24
 
 
 def test_a_window_holds_the_rows_of_its_blocks_only(rows):
@@ -172,16 +90,6 @@ def test_a_dataset_never_changes_under_its_holder(rows):
     before = rows.describe()
     rows.shuffle().seed(3).epochs(None).take(4).render(mask_boundary_loss=False)
     assert rows.describe() == before
-
-
-@pytest.mark.parametrize("shuffle", [True, 24, tl.BlockShuffle(window_blocks=2)])
-def test_every_epoch_is_all_rows_in_a_fresh_order(rows, shuffle):
-    endless = rows.shuffle(shuffle).epochs(None)
-    found = [tuple(order(endless, epoch)) for epoch in (0, 1, 2, 1000)]
-    assert len(set(found)) == 4
-    assert all(sorted(one) == list(range(96)) for one in found)
-    epochs = endless.locate([0, 95, 96, 5 * 96 + 1])[0]
-    assert epochs.tolist() == [0, 0, 1, 5]
 
 
 def test_without_a_shuffle_epochs_repeat_the_stored_order(rows):
@@ -326,11 +234,6 @@ def test_a_dataset_prints_its_tree(rows):
     text = repr(rows.block_shuffle(window_blocks=2).epochs(2).seed(7))
     for word in ("192 examples", "windows(4)", "block(", "window_blocks=2", "seed 7", "MiB"):
         assert word in text
-
-
-def test_true_beside_a_block_shuffle_is_two_settings_too(toy):
-    with pytest.raises(tl.ConfigError, match="found both"):
-        toy.store.windows(4).shuffle(True, block_shuffle=tl.BlockShuffle())
 
 
 @pytest.mark.parametrize(

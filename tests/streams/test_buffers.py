@@ -7,23 +7,20 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from spoiling import junk, put
 from streamtoys import (
     KINDS,
-    ONCE,
     Again,
-    Stateful,
     StatefulIterable,
-    restored_before_every_item,
     rows_of,
 )
 
 import tokenloom as tl
 from tokenloom.random.keys import draw, key
 from tokenloom.random.permute import permutations
-from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
+from tokenloom.streams.buffers import buffer_shuffle, window_shuffle
 from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.samples import revived, to_plain
 
@@ -95,117 +92,6 @@ def test_every_order_of_a_buffer_is_as_likely():
 
 
 # -- exact resume ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@given(kinds_of_shuffle, st.integers(1, 16), st.integers(1, 6), st.integers(1, 2))
-def test_sh_18_sh_19_a_state_of_any_moment_goes_on_exactly(kind, shuffle, count, size, epochs):
-    """Every step is done by a shuffle that was made anew and restored just before."""
-    assume(kind not in ONCE or epochs == 1)
-    rows = rows_of("r", range(count))
-
-    def make():
-        return SHUFFLES[shuffle](KINDS[kind](rows), size, seed=3, epochs=epochs)
-
-    wanted = list(make())
-    assert len(wanted) == count * epochs
-    assert restored_before_every_item(make)[0] == wanted
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sh_18_a_snapshot_at_6_of_8_rows_goes_on_in_its_window(kind):
-    rows = rows_of("r", [4] * 24)
-    rows_a_window = budget_rows(35, 4, multiple_of=2 * 2)  # accumulate 2, batch 2
-    assert rows_a_window == 8
-    whole = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
-    wanted = list(whole)
-    assert wanted != rows
-    stream = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
-    start = [next(stream) for _ in range(6)]
-    state = json.loads(json.dumps(stream.state_dict()))
-    assert (state["given"], state["taken"], len(state["rows"])) == (6, 8, 2)
-    again = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
-    again.load_state_dict(state)
-    assert start + list(again) == wanted
-
-
-def test_sh_18_windows_have_the_rows_of_a_token_budget():
-    assert budget_rows(8_388_608, 2048) == 4096
-    assert budget_rows(8_388_608, 2048, multiple_of=3 * 64) == 4032
-    assert budget_rows(100, 100) == 1
-    with pytest.raises(tl.ConfigError, match="tokens: found 99, allowed: 100 or more"):
-        budget_rows(99, 100)
-    with pytest.raises(tl.ConfigError, match=r"allowed: 800 or more \(8 rows of 100\)"):
-        budget_rows(799, 100, multiple_of=8)
-    for wrong in ({"tokens": 0}, {"seq_len": 0}, {"multiple_of": 0}, {"tokens": 1.5}):
-        with pytest.raises(tl.ConfigError, match=f"{next(iter(wrong))}: found"):
-            budget_rows(**{"tokens": 100, "seq_len": 10, "multiple_of": 1} | wrong)
-
-
-def test_sh_18_a_window_larger_than_a_sorted_permutation():
-    rows = list(range(10_000))
-    stream = window_shuffle(rows, 5000, seed=1)
-    start = [next(stream) for _ in range(5100)]
-    assert sorted(start[:5000]) == rows[:5000]
-    again = window_shuffle(rows, 5000, seed=1)
-    again.load_state_dict(json.loads(json.dumps(stream.state_dict())))
-    assert sorted(start + list(again)) == rows
-
-
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_sh_19_the_state_holds_rows_only_if_they_cannot_be_read_again(shuffle, kind):
-    rows = [{"input_ids": np.arange(5, dtype=np.int32) + i} for i in range(20)]
-    stream = SHUFFLES[shuffle](KINDS[kind](rows), 6)
-    for _ in range(8):
-        next(stream)
-    state = json.loads(json.dumps(stream.state_dict()))
-    assert (state["samples"] is not None) == (kind == "generator")
-    assert (state["mark"] is not None) == kind.startswith("stateful")
-    assert len(state["rows"]) == state["taken"] - 8 > 0
-    again = SHUFFLES[shuffle](KINDS[kind](rows), 6)
-    again.load_state_dict(state)
-    for value, wanted in zip(again, stream, strict=True):
-        assert value["input_ids"].tolist() == wanted["input_ids"].tolist()
-        assert value["input_ids"].dtype == np.int32
-
-
-def test_sh_19_a_restored_buffer_is_read_from_its_oldest_row():
-    stream = buffer_shuffle(Again(range(1000)), 8, seed=2)
-    for _ in range(500):
-        next(stream)
-    state = stream.state_dict()
-    assert state["taken"] == 507
-    oldest = min(state["rows"])
-    assert oldest > 400
-    opened = []
-
-    def rows(skip):
-        opened.append(skip)
-        return iter(range(skip, 1000))
-
-    again = buffer_shuffle(rows, 8, seed=2)
-    again.load_state_dict(state)
-    assert opened == [oldest]
-    assert list(again) == list(stream)
-    marked = buffer_shuffle(Stateful(list(range(1000))), 8, seed=2)
-    for _ in range(500):
-        next(marked)
-    mark = marked.state_dict()["mark"]
-    assert mark["row"] == oldest - oldest % 8
-    assert mark["state"] == {"place": mark["row"]}
-
-
-def test_sh_19_an_iterator_goes_on_behind_what_was_read():
-    stream = buffer_shuffle(iter(range(20)), 4)
-    start = [next(stream) for _ in range(5)]
-    fresh = buffer_shuffle(iter(range(20)), 4)
-    fresh.load_state_dict(stream.state_dict())
-    assert start + list(fresh) == list(buffer_shuffle(range(20), 4))
-    with pytest.raises(
-        tl.StateError, match=r"sources\.main: .* but 20 of this iterator were already read"
-    ):
-        fresh.load_state_dict(stream.state_dict())
 
 
 def test_passes_have_orders_of_their_own_and_may_go_on_for_ever():
@@ -349,21 +235,6 @@ def test_nan_and_scalars_come_back_too():
     assert back.tobytes() == values.tobytes()
     back = revived(to_plain(np.float32(1.5)))
     assert (back, type(back)) == (np.float32(1.5), np.float32)
-
-
-@pytest.mark.parametrize(
-    "wrong", [object(), {1, 2}, b"x", {3: 4}, {"$x": 1}, float("nan"), np.array(["a"]), 1j]
-)
-def test_sh_19_rows_that_are_no_json_are_refused_with_a_way_out(wrong):
-    stream = buffer_shuffle(iter([[wrong]] * 5), 3)
-    next(stream)
-    with pytest.raises(
-        tl.StateError, match=r"sources\.main: an iterator cannot .* is not JSON\. Give a list, or"
-    ):
-        stream.state_dict()
-    other = buffer_shuffle([[wrong]] * 5, 3)
-    next(other)
-    assert other.state_dict()["samples"] is None
 
 
 # -- what is refused ---------------------------------------------------------------------------
