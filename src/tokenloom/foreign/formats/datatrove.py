@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
-from tokenloom.foreign.formats.series import files_of
+from tokenloom.foreign.formats.series import files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
@@ -46,6 +46,7 @@ def describe_datatrove(place: ForeignPlace) -> Described | None:
     named = files_of(place, ".ds")
     if not named or any(place.size(f"{name}.index") is None for name in named):
         return None
+    refuse_others(place, "datatrove", named)
     files = [_looked_at(place, name) for name in named]
     _check_widths(place, files)
     with_loss = [name for name in named if place.size(f"{name}.loss") is not None]

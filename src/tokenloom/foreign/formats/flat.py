@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Delimiter, Described, damaged
 from tokenloom.foreign.formats.delimited import documents_by, listed_lengths
-from tokenloom.foreign.formats.series import files_of
+from tokenloom.foreign.formats.series import SUFFIXES, files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import DTYPES, ForeignPlace
 
@@ -42,8 +42,6 @@ HEADER = re.compile(
 
 DIGITS = re.compile(rb"[0-9]+")
 
-SUFFIXES = (".npy", ".bin", ".dat", ".ds")
-
 NAMED = re.compile(r"(?<![a-z0-9])(" + "|".join(DTYPES) + r")(?![a-z0-9])")
 
 PICKLE_NOTE = "meta.pkl beside it is a pickle and was not opened: say vocab_size= if you know it"
@@ -54,6 +52,7 @@ def describe_npy(place: ForeignPlace) -> Described | None:
     named = files_of(place, ".npy")
     if not named or not _has_header(place, named[0]):
         return None
+    refuse_others(place, "npy", named)
     looked = [_header(place, name) for name in named]
     pieces = tuple(piece for piece, _ in looked)
     widths = {width for _, width in looked}
@@ -82,12 +81,13 @@ def describe_flat(place: ForeignPlace) -> Described | None:
     named = _named(place, any_suffix=asked or place.said.dtype is not None)
     if not named:
         return None
+    refuse_others(place, "flat", named)
     pieces = tuple(_piece(place, name, _dtype_of(place, name)) for name in named)
     return _described(place, "flat", pieces)
 
 
 def _named(place: ForeignPlace, *, any_suffix: bool) -> list[str]:
-    for suffix in SUFFIXES:
+    for suffix in SUFFIXES["flat"]:
         if named := files_of(place, suffix):
             return named
     alone = not place.is_folder and place.size(place.name) is not None

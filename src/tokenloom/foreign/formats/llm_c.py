@@ -21,7 +21,7 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, damaged
 from tokenloom.foreign.formats.delimited import documents_by
-from tokenloom.foreign.formats.series import files_of
+from tokenloom.foreign.formats.series import files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
@@ -44,6 +44,7 @@ def describe_llm_c(place: ForeignPlace) -> Described | None:
     named = files_of(place, ".bin")
     if not named or not (asked or _magic(place, named[0]) in {*MAGICS, WITH_WIDTH, EXAMPLES}):
         return None
+    refuse_others(place, "llm.c", named)
     pieces = tuple(_piece(place, name) for name in named)
     lengths, notes = documents_by(place, pieces)
     return Described(

@@ -28,6 +28,7 @@ from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.formats.arrow_batches import ArrowBatches
 from tokenloom.foreign.formats.counted import counted
 from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
+from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import format as fmt
@@ -37,8 +38,6 @@ from tokenloom.store.metadata import RESERVED
 __all__ = ["describe_arrow", "describe_parquet"]
 
 Int64 = NDArray[np.int64]
-
-ENDINGS = {"parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc")}
 
 STATE = "state.json"
 
@@ -131,9 +130,13 @@ def describe_arrow(place: ForeignPlace) -> Described | None:
 
 
 def _files(place: ForeignPlace, kind: str) -> list[str]:
-    endings = ENDINGS[kind]
     names = place.names() if place.is_folder else [place.name]
-    return [name for name in names if name.endswith(endings) and place.size(name) is not None]
+    found = [
+        name for name in names if name.endswith(SUFFIXES[kind]) and place.size(name) is not None
+    ]
+    if found:
+        refuse_others(place, kind, found)
+    return found
 
 
 def _saved(place: ForeignPlace) -> list[str] | None:
