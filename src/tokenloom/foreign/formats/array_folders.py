@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.formats.export_notes import export_notes
 from tokenloom.foreign.formats.flat import DIGITS, HEADER, HEADER_BYTES, dtype_of
-from tokenloom.foreign.formats.sample_files import export_mark
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
-from tokenloom.store import format as fmt
 
 __all__ = ["describe_arrays"]
 
@@ -38,9 +37,8 @@ def describe_arrays(place: ForeignPlace) -> Described | None:
     """The folder of arrays at a path."""
     if not place.is_named(ENDS) or place.size(IDS) is None or place.size(ENDS) is None:
         return None
-    told = export_mark(place)
-    ours = told.get("columns")
-    wanted = {**COLUMNS, **(ours if isinstance(ours, dict) else {})}
+    notes = export_notes(place)
+    wanted = {**COLUMNS, **notes.columns}
     present = {name: kind for name, kind in wanted.items() if place.size(f"{name}.npy") is not None}
     ids, ends = _array(place, IDS, "ui"), _array(place, ENDS, "ui")
 
@@ -57,9 +55,8 @@ def describe_arrays(place: ForeignPlace) -> Described | None:
         columns={
             name: ForeignColumn(dtype=kind, pieces=(_array(place, f"{name}.npy", "uifb"),))
             for name, kind in present.items()
-            if kind in fmt.COLUMN_DTYPES
         },
-        vocab_size=told.get("vocab_size"),
+        vocab_size=notes.vocab_size,
     )
 
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.formats.counted import counted
+from tokenloom.foreign.formats.export_notes import ExportNotes, export_notes
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
     SizedColumn,
     coded_pieces,
-    export_mark,
     gathered,
     index_of,
     integers_at,
@@ -64,9 +64,9 @@ def describe_mds(place: ForeignPlace) -> Described | None:
     if index.get("version") != 2:
         raise damaged(place.where(INDEX), f"its version is {index.get('version')!r}, allowed: 2")
     files = [_file(place, one) for one in listed(place, index, "shards")]
-    told = export_mark(place)
+    notes = export_notes(place)
     ids = _ids(place, files)
-    further = _columns(place, files, told)
+    further = _columns(place, files, notes)
     names = (INDEX, *(one.name for one in files))
 
     def count(file: SampleFile) -> Int64:
@@ -92,7 +92,7 @@ def describe_mds(place: ForeignPlace) -> Described | None:
             )
             for name, dtype in further.items()
         },
-        vocab_size=told.get("vocab_size"),
+        vocab_size=notes.vocab_size,
         metadata=_metadata(place, files, lengths, {ids, *further}),
     )
 
@@ -149,14 +149,16 @@ def _ids(place: ForeignPlace, files: Sequence[SampleFile]) -> str:
 
 
 def _columns(
-    place: ForeignPlace, files: Sequence[SampleFile], told: dict[str, Any]
+    place: ForeignPlace, files: Sequence[SampleFile], notes: ExportNotes
 ) -> dict[str, str]:
     """Further per-token columns, name → dtype: those that we know, and those that we exported."""
     if not files:
         return {}
-    ours = told.get("columns")
-    wanted = {**COLUMNS, **(ours if isinstance(ours, dict) else {})}
+    wanted = {**COLUMNS, **notes.columns}
     known = {one.name: one for one in files[0].columns if one.encoding.startswith("ndarray")}
+    for name in notes.columns:
+        if name not in known:
+            raise damaged(place.where(INDEX), f"its samples have no arrays {name} any more")
     return {name: dtype for name, dtype in wanted.items() if name in known}
 
 

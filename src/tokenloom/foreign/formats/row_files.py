@@ -27,6 +27,7 @@ from tokenloom.errors import ConfigError, MissingExtra, StoreError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.formats.arrow_batches import ArrowBatches
 from tokenloom.foreign.formats.counted import counted
+from tokenloom.foreign.formats.export_notes import ExportNotes, parsed_notes
 from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
 from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
@@ -209,9 +210,9 @@ def _asked(place: ForeignPlace, files: Sequence[str], ask: Callable[[str], int])
 
 
 def _described(rows: _Rows, kind: str, files: tuple[str, ...]) -> Described:
-    place, told = rows.place, _told(rows.schema)
+    place, notes = rows.place, _notes(rows, files[0])
     _check_ids(rows)
-    columns = _columns(rows, told)
+    columns = _columns(rows, notes)
     lengths = counted(place, kind, files, _counts(rows, columns))
     further = {
         name: ForeignColumn(
@@ -228,18 +229,14 @@ def _described(rows: _Rows, kind: str, files: tuple[str, ...]) -> Described:
         tokens=_pieces(rows, lengths, functools.partial(_flat, rows, "input_ids")),
         lengths=lambda: joined_lengths(lengths),
         columns=further,
-        vocab_size=told.get("vocab_size"),
+        vocab_size=notes.vocab_size,
         metadata=_Metadata(rows, lengths, others).row if others else None,
     )
 
 
-def _told(schema: Any) -> dict[str, Any]:
-    """What an export of ours says of itself; empty for files of others."""
-    try:
-        found = fmt.read_json((schema.metadata or {}).get(MARK, b"{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _notes(rows: _Rows, file: str) -> ExportNotes:
+    """What an export by tokenloom says about itself; nothing for files that others wrote."""
+    return parsed_notes(rows.place.where(file), (rows.schema.metadata or {}).get(MARK, b"{}"))
 
 
 def _check_ids(rows: _Rows) -> None:
@@ -268,15 +265,10 @@ def _can_hold(kind: Any, name: str) -> bool:
     return inner in (*INTEGERS, "bool") or (name not in (PADDING, *MASKS) and inner in FLOATS)
 
 
-def _columns(rows: _Rows, told: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _columns(rows: _Rows, notes: ExportNotes) -> dict[str, tuple[str, str]]:
     """Further per-token columns: our name → (theirs, dtype)."""
     names = rows.schema.names
-    ours = told.get("columns")
-    found = {
-        name: (name, dtype)
-        for name, dtype in (ours.items() if isinstance(ours, dict) else ())
-        if name in names and dtype in fmt.COLUMN_DTYPES
-    }
+    found = {name: (name, dtype) for name, dtype in notes.columns.items() if name in names}
     masks = [name for name in MASKS if name in names]
     if len(masks) > 1:
         raise ConfigError(

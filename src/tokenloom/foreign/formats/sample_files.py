@@ -29,7 +29,6 @@ __all__ = [
     "SampleFile",
     "SizedColumn",
     "coded_pieces",
-    "export_mark",
     "gathered",
     "head_of",
     "index_of",
@@ -87,17 +86,6 @@ def index_of(place: ForeignPlace, key: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         raise damaged(place.where(INDEX), "it is not JSON") from None
     return found if isinstance(found, dict) and key in found else None
-
-
-def export_mark(place: ForeignPlace) -> dict[str, Any]:
-    """What an export of ours says of itself; empty for files of others."""
-    if place.size("export.json") is None:
-        return {}
-    try:
-        found = fmt.read_json(place.bytes("export.json", 0, fmt.MAX_RECORD_BYTES).tobytes())
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) and found.get("format") == "tokenloom-export" else {}
 
 
 def listed(place: ForeignPlace, index: dict[str, Any], key: str) -> list[dict[str, Any]]:
