@@ -1,11 +1,8 @@
 """Foreign files in a bucket are the store that they are on this machine."""
 
-import itertools
 import json
-import os
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +10,7 @@ import pytest
 from everyformat import EVERY, arrow
 from exports import plain_store
 from foreignfiles import WRITERS, some_documents
+from inbuckets import uploaded
 
 import tokenloom as tl
 from tokenloom.arguments import place
@@ -20,19 +18,6 @@ from tokenloom.cli import main
 from tokenloom.foreign.locations import BucketFolder
 from tokenloom.foreign.opened import is_ours
 from tokenloom.remote.client import client_of
-
-NUMBERS = itertools.count()
-
-
-def uploaded(folder, path):
-    """The URL of a path below a folder, all of which is in a bucket now."""
-    url = f"memory://others/{next(NUMBERS)}"
-    for file in sorted(Path(folder).rglob("*")):
-        if file.is_file():
-            key = place("url", f"{url}/{file.relative_to(folder).as_posix()}").key
-            client_of(place("url", url)).put(key, file.read_bytes())
-    inside = os.path.relpath(path, folder)
-    return url if inside == "." else f"{url}/{inside}"
 
 
 @pytest.fixture

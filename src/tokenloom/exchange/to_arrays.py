@@ -13,13 +13,14 @@ NumPy::
     input_ids.npy       tokens end to end, uint16 or uint32
     document_ends.npy   int64, where each document ends, in tokens
     <column>.npy        each further per-token column
-    export.json         what the arrays do not say: the vocabulary size, the digest
+    export.json         what the arrays do not say: the vocabulary size, the digest, the files
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ def write_npy(kept: Holding, folder: Folder, bar: Progress) -> None:
         out.write(npy_header("<i8", kept.documents))
         write_ends(kept, out)
     with folder.file("export.json") as out:
-        out.write(json.dumps(about(kept), indent=1).encode() + b"\n")
+        files = [*(f"{name}.npy" for name in dtypes), "document_ends.npy"]
+        out.write(json.dumps(about(kept, files), indent=1).encode() + b"\n")
 
 
 def write_column(kept: Holding, out: CountedFile, name: str, bar: Progress) -> None:
@@ -93,8 +95,13 @@ def write_ends(kept: Holding, out: CountedFile) -> None:
         base = int(ends[-1])
 
 
-def about(kept: Holding) -> dict[str, Any]:
-    """What a format of others has no place for, and a reader of ours would like to know."""
+def about(kept: Holding, files: Sequence[str] = ()) -> dict[str, Any]:
+    """What another format has no place for; tokenloom reads it when it opens the export.
+
+    Args:
+        kept: what is exported.
+        files: those without which the others would be taken for something else.
+    """
     store = kept.store
     return {
         "format": "tokenloom-export",
@@ -104,4 +111,5 @@ def about(kept: Holding) -> dict[str, Any]:
         "tokens": kept.tokens,
         "columns": kept.columns,
         "digest": store.digest,
+        "files": list(files),
     }

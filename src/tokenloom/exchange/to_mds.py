@@ -50,7 +50,7 @@ def write_mds(kept: Holding, folder: Folder, bar: Progress) -> None:
     if held:
         shards.append(_write_shard(folder, len(shards), encodings, held))
     with folder.file("export.json") as out:
-        out.write(json.dumps(about(kept), indent=1).encode() + b"\n")
+        out.write(json.dumps(about(kept, ["index.json"]), indent=1).encode() + b"\n")
     with folder.file("index.json") as out:
         out.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
 

@@ -19,12 +19,13 @@ from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
 from tokenloom.foreign.described import Delimiter, Described
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.formats import FORMATS, look_for
+from tokenloom.foreign.formats.export_notes import refuse_incomplete
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
 from tokenloom.foreign.manifests import reader_of
 from tokenloom.foreign.places import LEDGER, ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
-from tokenloom.foreign.seals import has_seal
+from tokenloom.foreign.seals import has_seal, refuse_lone_seals
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place
 from tokenloom.store import coalesce, snapshots
@@ -54,6 +55,8 @@ def describe_files(path: Any, said: Said) -> Described | None:
         StoreCorrupt: they are of a known format, and damaged.
     """
     files = ForeignPlace(path, said)
+    refuse_incomplete(files)
+    refuse_lone_seals(files)
     if said.format is not None:
         one_of("format", said.format, FORMATS)
     for name in FORMATS:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from tokenloom.foreign.described import Described
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, pages_name, sums_name
 from tokenloom.foreign.manifests import hashed_groups
 from tokenloom.foreign.pieces import PieceLine, chunk_of
+from tokenloom.foreign.places import ForeignPlace
 from tokenloom.foreign.sampled import sample_of_bytes, stamps_of
 from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.remote.client import client_of
@@ -50,11 +52,21 @@ from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
 
-__all__ = ["SealFile", "check_target", "has_seal", "open_seal", "seal_files", "seal_path"]
+__all__ = [
+    "SealFile",
+    "check_target",
+    "has_seal",
+    "open_seal",
+    "refuse_lone_seals",
+    "seal_files",
+    "seal_path",
+]
 
 Array = NDArray[Any]
 
 FORMAT = "tokenloom.seal/1"
+
+SUFFIX = ".seal"
 
 TAIL = 4096  # bytes at the end of a seal that hold its last line
 
@@ -64,7 +76,7 @@ Tick = Callable[[int], None]
 def seal_path(described: Described) -> Place:
     """Where the seal of files is, unless the user says otherwise: beside the first of them."""
     named = described.settings.get("seal")
-    beside = place("seal", described.root) / f"{described.files[0]}.seal"
+    beside = place("seal", described.root) / f"{described.files[0]}{SUFFIX}"
     return beside if named is None else place("seal", named)
 
 
@@ -72,6 +84,29 @@ def has_seal(described: Described) -> bool:
     """Whether there is a file where the seal should be; nobody has looked into it."""
     path, source = _place_of(described)
     return source.size(path.name) is not None
+
+
+def refuse_lone_seals(where: ForeignPlace) -> None:
+    """Refuse a folder, or a start of names, in which a seal lies without its file.
+
+    The other files of a sealed set would open as a smaller one that is not sealed.
+
+    Raises:
+        StoreCorrupt: the first file of a sealed set is missing.
+    """
+    if not where.folder.lists or (where.name and where.size(where.name) is not None):
+        return
+    for name in where.names():
+        file = name.removesuffix(SUFFIX)
+        of_it = re.fullmatch(re.escape(where.name) + r"[-_.0-9]*\.\w+", file) or where.is_folder
+        if name == file or not of_it or where.size(file) is not None:
+            continue
+        size = where.size(name) or 0
+        if FORMAT.encode() in where.bytes(name, max(0, size - TAIL), size).tobytes():
+            raise StoreCorrupt(
+                f"{where.where(file)}: it is missing, and its seal {name} is here. Restore it; if "
+                "it was removed on purpose, remove the seal, too."
+            )
 
 
 def _place_of(described: Described) -> tuple[Place, ByteSource]:
