@@ -75,26 +75,6 @@ def test_a_batch_is_the_stack_of_its_rows(rows):
 # -- labels -------------------------------------------------------------------------------------
 
 
-def test_lm_01_the_first_token_behind_another_document_is_not_trained():
-    row = feature([5, 6, 7, 8, 9], [0, 3])
-    assert collate([row])["labels"].tolist() == [[5, 6, 7, IGNORE, 9]]
-    assert collate([row], mask_boundary_loss=False)["labels"].tolist() == [[5, 6, 7, 8, 9]]
-    assert collate([row], label_layout="shifted")["labels"].tolist() == [[6, 7, IGNORE, 9, IGNORE]]
-
-
-def test_lm_08_padding_is_neither_predicted_nor_predicts():
-    rows = [feature([5, 6]), feature([5] * 4)]
-    assert collate(rows)["labels"][0].tolist() == [5, 6, IGNORE, IGNORE]
-    shifted = collate(rows, label_layout="shifted", mask_boundary_loss=False)["labels"]
-    assert shifted[0].tolist() == [6, IGNORE, IGNORE, IGNORE]
-
-
-def test_lm_12_a_token_that_is_never_trained():
-    assert collate([feature([5, 7, 6, 7])], ignore_id=7)["labels"].tolist() == [
-        [5, IGNORE, 6, IGNORE]
-    ]
-
-
 def test_with_a_stride_every_token_but_the_first_of_a_document_is_trained_once():
     texts = {"text": [" ".join(str(10 * d + i) for i in range(9)) for d in range(1, 9)]}
     for strategy in ("greedy", "best_fit", "first_fit"):

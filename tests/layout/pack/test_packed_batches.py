@@ -287,16 +287,6 @@ def test_cut_documents_are_told_if_the_store_says_what_is_trained_on(tmp_path):
         plain.pack(8)
 
 
-def test_lm_03_lm_04_eos_is_not_trained_by_id_or_only_where_it_was_inserted():
-    with ToyStore([[[5, 7, 6], [8, 7, 9]]]) as toy:
-        common = {"strategy": "greedy", "add_eos": True, "eos_id": 7, "train_on_eos": False}
-        by_id = toy.store.pack(8, **common)[0]
-        assert by_id.tokens[0].tolist() == [5, 7, 6, 7, 8, 7, 9, 7]
-        assert by_id.labels[0].tolist() == [-100, -100, 6, -100, -100, -100, 9, -100]
-        inserted = toy.store.pack(8, eos_mask="inserted", **common)[0]
-        assert inserted.labels[0].tolist() == [-100, 7, 6, -100, -100, 7, 9, -100]
-
-
 def test_an_unknown_option_is_refused_with_the_near_miss(store):
     with pytest.raises(tl.ConfigError, match=r"stride"):
         store.pack(16, strides=2)
