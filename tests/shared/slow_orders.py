@@ -124,12 +124,12 @@ def order_key(seed, epoch=0, source="main"):
     return slow_key(seed, source, "order", epoch)
 
 
-def slow_full(n, seed, epoch=0):
-    return shuffled(list(range(n)), slow_child(order_key(seed, epoch), "full"))
+def slow_full(n, seed, epoch=0, source="main"):
+    return shuffled(list(range(n)), slow_child(order_key(seed, epoch, source), "full"))
 
 
-def slow_era(n, length, seed, epoch=0):
-    root = slow_child(order_key(seed, epoch), "era")
+def slow_era(n, length, seed, epoch=0, source="main"):
+    root = slow_child(order_key(seed, epoch, source), "era")
     rows = list(range(n))
     out = []
     for number, start in enumerate(range(0, n, length)):
@@ -137,12 +137,12 @@ def slow_era(n, length, seed, epoch=0):
     return out
 
 
-def slow_block(blocks, window_blocks, lanes, seed, *, size=None, epoch=0):
+def slow_block(blocks, window_blocks, lanes, seed, *, size=None, epoch=0, source="main"):
     """(row, fraction) at every index; `blocks` are lists of rows, in stored order.
 
     `size` is the rows of every block but the last, for blocks that are equal by rule.
     """
-    root = order_key(seed, epoch)
+    root = order_key(seed, epoch, source)
     tail = []
     if size and blocks and len(blocks[-1]) < size:
         *blocks, tail = blocks

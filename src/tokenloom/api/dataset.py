@@ -328,9 +328,9 @@ class Dataset(Settings, Questions):
         return single_run(MixSource(source.config, source.layout)).n
 
     def counters(self) -> ReadCounters:
-        """What has been read since the stores were opened."""
-        readers = {id(source.reader): source.reader for source in self.sources.values()}
-        found = [astuple(one.counters()) for one in readers.values()]
+        """What has been read since the stores were opened, those of appended documents included."""
+        readers = [*(source.reader for source in self.sources.values()), *self._appended.values()]
+        found = [astuple(one.counters()) for one in {id(one): one for one in readers}.values()]
         return ReadCounters(*(sum(column) for column in zip(*found, strict=True)))
 
     def describe(self) -> dict[str, Any]:

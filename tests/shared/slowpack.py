@@ -1,6 +1,6 @@
 """Packing with lists and loops: what the fast planner must equal."""
 
-from tokenloom.random.keys import draw, key
+from slow_orders import slow_draw, slow_key
 
 B, E = "B", "E"
 
@@ -94,8 +94,10 @@ def slow_rows(lengths, spec, group=0):
         rows = [[(number, cells, 0) for number, cells, _ in row] for row in rows]
     rows = [row for row in rows if sum(len(cells) for _, cells, _ in row) >= spec.min_row_len]
     if spec.shuffle_output:
-        stream = key(spec.shuffle_seed, "pack", "rows", group)
-        rows = [row for _, row in sorted(enumerate(rows), key=lambda one: draw(stream, one[0]))]
+        stream = slow_key(spec.shuffle_seed, "pack", "rows", group)
+        rows = [
+            row for _, row in sorted(enumerate(rows), key=lambda one: slow_draw(stream, one[0]))
+        ]
     return rows
 
 
