@@ -179,7 +179,7 @@ def check_batch(
         shape,
         layout == "shifted",
         strict,
-        getattr(getattr(batch, "_render", None), "segments", "") == "eos",
+        _guessed(batch, shape[0]),
         _is_share(batch),
     )
     checked = tuple(law for law, (needs, _) in LAWS.items() if given.has(*needs))
@@ -200,6 +200,15 @@ def _fetch(batch: Any, name: str) -> Any:
     except NoTrainedTokens:
         return batch.trained() if name == "loss_mask" else None
     return getattr(batch, "input_ids", None) if value is None and name == "tokens" else value
+
+
+def _guessed(batch: Any, rows: int) -> Array:
+    """Which rows have segments that come from token values [rows]."""
+    guessed = np.zeros(rows, np.bool_)
+    for kind in getattr(batch, "_kinds", ()):
+        here = slice(None) if kind.rows is None else kind.rows
+        guessed[here] = kind.render.segments == "eos"
+    return guessed
 
 
 def _is_share(batch: Any) -> bool:

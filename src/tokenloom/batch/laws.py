@@ -67,7 +67,8 @@ class Given:
         shape: (B, S).
         shifted: whether a label is one cell before its token.
         strict: whether our conventions count as laws.
-        guessed: whether segments come from token values, so that spans do not describe them.
+        guessed: rows whose segments come from token values, so that spans do not describe them
+            [B].
         share: whether this is a part of a step that was judged as a whole.
     """
 
@@ -76,7 +77,7 @@ class Given:
     shape: tuple[int, int]
     shifted: bool
     strict: bool
-    guessed: bool
+    guessed: Bool
     share: bool
 
     def __getitem__(self, name: str) -> Array:
@@ -282,11 +283,11 @@ def _continues(given: Given) -> Breach:
     if found.shape != starts.shape:
         return _alone(f"shape {list(found.shape)}", f"{list(starts.shape)} as document_starts")
     right = found & (starts >= 0)
-    if given.spans is not None and not given.guessed and len(given.spans) == len(starts):
+    if given.spans is not None and len(given.spans) == len(starts):
         heads = np.flatnonzero((given.spans.flags & JOINED) == 0)  # spans that start a segment
         frame = np.searchsorted(heads, given.spans.frame)
         span = frame[:-1, None] + np.arange(starts.shape[1])
-        there = (starts >= 0) & (span < frame[1:, None])
+        there = (starts >= 0) & (span < frame[1:, None]) & ~given.guessed[:, None]
         right[there] = given.spans.continues[heads[span[there]]]
     return _told(found != right, found, right)
 
@@ -325,7 +326,7 @@ def _spans(given: Given) -> Breach:
     held = edge[:, :cells].cumsum(axis=1)
     real = (given["segment_ids"] != 0).astype(np.int64)
     documents = given.starts & (real > 0)
-    wrong = (held != real) | ((begins != documents) & (not given.guessed))
+    wrong = (held != real) | ((begins != documents) & ~given.guessed[:, None])
     return _told(
         wrong,
         lambda *at: ("no span", "a span that continues", "a span's start")[held[at] + begins[at]],
