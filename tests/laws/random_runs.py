@@ -7,7 +7,7 @@ turns it into a dataset; `draw_recipe` draws one from anything that is used like
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from hypothesis import currently_in_test_context, note
@@ -81,6 +81,54 @@ class Recipe:
     edits: tuple[dict[str, Any], ...] = ()  # {"at": …, and one kind of change}
     shuffled: bool = False  # the whole mix
     take: int | None = None
+
+
+def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain JSON, without what is as usual."""
+    plain: dict[str, Any] = _without_defaults(recipe)
+    return plain
+
+
+def _without_defaults(one: Any) -> Any:
+    if not is_dataclass(one):
+        return one
+    found = {}
+    for item in fields(one):
+        value = getattr(one, item.name)
+        usual = item.default if item.default_factory is MISSING else item.default_factory()
+        if value != usual:
+            found[item.name] = value
+    if "sources" in found:
+        found["sources"] = {n: _without_defaults(v) for n, v in found["sources"].items()}
+    if "edits" in found:
+        found["edits"] = [
+            edit | {"add": {n: _without_defaults(v) for n, v in edit["add"].items()}}
+            if "add" in edit
+            else edit
+            for edit in found["edits"]
+        ]
+    return found
+
+
+def recipe_from_json(plain: dict[str, Any]) -> Recipe:
+    sources = {name: _source_from_json(one) for name, one in plain["sources"].items()}
+    edits = []
+    for edit in plain.get("edits", ()):
+        change = dict(edit)
+        if "add" in edit:
+            change["add"] = {n: _source_from_json(one) for n, one in edit["add"].items()}
+        if "quarantine" in edit:
+            change["quarantine"] = [tuple(pair) for pair in edit["quarantine"]]
+        edits.append(change)
+    return Recipe(**{**plain, "sources": sources, "edits": tuple(edits)})
+
+
+def _source_from_json(plain: dict[str, Any]) -> Source:
+    options = {
+        name: {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
+        for name, value in plain.get("options", {}).items()
+    }  # schedules have numbers as keys, which JSON has not
+    return Source(**{**plain, "options": options})
 
 
 # -- making --------------------------------------------------------------------------------
