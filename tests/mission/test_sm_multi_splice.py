@@ -591,7 +591,9 @@ def test_sm_24_a_hundred_thousand_documents_need_a_kilobyte_each(tmp_path):
     def make():
         store = tl.open(stem, vocab_size=1000, identity="sample", cache_bytes=1 << 20)
         made = splice(store, 64, content_length=32, sampler="stream")
-        return store, made, made.batch(np.arange(64)).prepare(("tokens", "loss_mask"))
+        batch = made.batch(np.arange(64))
+        assert batch.tokens.shape == batch.loss_mask.shape == (64, 64)
+        return store, made, batch
 
     (store, made, batch), peak = peak_of(make)
     assert len(made.epochs(1)) == 100_000 * (40_000 - 31)
