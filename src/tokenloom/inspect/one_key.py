@@ -85,7 +85,7 @@ def _of_mix(
         fresh = tuple(name for name in names if name not in mine)
         told = kept | {("sources",): sources, ("mix", "weights"): weights}
         yield KeyPart(key="sources", a=[*mine], b=[*yours], set=told, stores=fresh)
-    for name in old["weights"].keys() & new["weights"].keys():
+    for name in [one for one in old["weights"] if one in new["weights"]]:
         yield from _leaf(
             "mix.weights." + name, ("mix", "weights", name), old["weights"], new["weights"]
         )
