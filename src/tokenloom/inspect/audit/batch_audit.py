@@ -38,6 +38,8 @@ __all__ = ["BatchAudit", "audit_batches"]
 
 Int64 = NDArray[np.int64]
 
+MAX_EPOCHS = 1 << 20  # each is judged by itself, in tens of microseconds
+
 OF_BATCHES = (*LAWS, "shape", "dtype", "eos")
 
 NO_PROVENANCE = (
@@ -130,9 +132,10 @@ def audit_batches(
         raise ConfigError("audit: found no batches. Give the batches of each rank, or indices.")
     if run is not None:
         rows = dataset_of("audit.run", run).run.n if rows is None else rows
-    for name, value in (("rows", rows), ("epochs", epochs)):
-        if value is not None:
-            integer(name, value, least=1)
+    if rows is not None:
+        integer("rows", rows, least=1)
+    if epochs is not None:
+        integer("epochs", epochs, least=1, most=MAX_EPOCHS)
     audit = _BatchAudit(run, epochs, lengths, label_layout, strict, eos_id)
     found = [audit.stream(stream) for stream in streams]
     return audit.finish(found, rows)

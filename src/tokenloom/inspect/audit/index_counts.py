@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.inspect.audit.verdicts import Findings
+from tokenloom.inspect.audit.verdicts import SHOWN, Findings
 
 __all__ = ["INDEX_LAWS", "judge_indices", "longest_replay", "order_digest"]
 
@@ -84,44 +84,55 @@ def _judge_epoch(
     rows: int | None,
     findings: Findings,
 ) -> None:
-    counts = np.zeros(most, np.int64)
-    for stream in ranks:
-        counts += np.bincount(stream, minlength=most)
+    found, counts = _unique(ranks)  # memory for the rows given, however large their indices are
     total = int(counts.sum())
     # without a number of epochs, each row may come once more than another
     low, high = (1, 1) if exact else (total // max(1, most), -(-total // max(1, most)))
+
+    def tell(row: int) -> str:
+        place = int(np.searchsorted(found, row))
+        times = int(counts[place]) if place < len(found) and found[place] == row else 0
+        return f"epoch {epoch}: row {row:,} comes {times} times"
+
     if rows is not None:
-        lost = np.flatnonzero(counts < max(low, 1))
-        findings.note(
-            "lost",
-            "rows",
-            most,
-            lost,
-            lambda row: f"epoch {epoch}: row {row:,} comes {counts[row]} times",
-        )
-    again = np.flatnonzero(counts > max(high, 1))
-    findings.note(
-        "repeated",
-        "rows",
-        total,
-        again,
-        lambda row: f"epoch {epoch}: row {row:,} comes {counts[row]} times",
-    )
+        seldom = found[counts < max(low, 1)]
+        lost = np.union1d(_first_missing(found, most), seldom)
+        missing = most - len(found)
+        findings.note("lost", "rows", most, lost, tell, broken=missing + len(seldom))
+    findings.note("repeated", "rows", total, found[counts > max(high, 1)], tell)
     if len(ranks) > 1 and (exact or total <= most):
-        _judge_ranks(ranks, most, epoch, findings)
+        _judge_ranks(ranks, epoch, findings)
 
 
-def _judge_ranks(ranks: Sequence[Int64], most: int, epoch: int, findings: Findings) -> None:
+def _unique(streams: Sequence[Int64]) -> tuple[Int64, Int64]:
+    """The different indices of some streams, ascending, and how often each comes."""
+    every = np.concatenate([np.empty(0, np.int64), *streams])
+    found, counts = np.unique(every, return_counts=True)
+    return found, counts.astype(np.int64)
+
+
+def _first_missing(found: Int64, most: int) -> Int64:
+    """The first few numbers below `most` that are not in an ascending array.
+
+    >>> _first_missing(np.array([0, 2, 3]), 10**14).tolist()
+    [1, 4, 5]
+    """
+    which = np.arange(min(SHOWN, most - len(found)))
+    missing_before = found - np.arange(len(found))
+    first: Int64 = which + np.searchsorted(missing_before, which, side="right")
+    return first
+
+
+def _judge_ranks(ranks: Sequence[Int64], epoch: int, findings: Findings) -> None:
     """No two ranks have the same row in an epoch."""
-    owners = np.zeros(most, np.int64)
-    for stream in ranks:
-        owners[np.unique(stream)] += 1
+    found, owners = _unique([np.unique(stream) for stream in ranks])
+    several = np.flatnonzero(owners > 1)
     findings.note(
         "ranks",
         "rows",
-        int((owners > 0).sum()),
-        np.flatnonzero(owners > 1),
-        lambda row: f"epoch {epoch}: {owners[row]} ranks have row {row:,}",
+        len(found),
+        several,
+        lambda place: f"epoch {epoch}: {owners[place]} ranks have row {found[place]:,}",
     )
 
 

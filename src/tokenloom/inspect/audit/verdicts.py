@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ARRAY_LAWS", "MEANINGS", "PLAN_LAWS", "Findings", "LawVerdict"]
+__all__ = ["ARRAY_LAWS", "MEANINGS", "PLAN_LAWS", "SHOWN", "Findings", "LawVerdict"]
 
 Int64 = NDArray[np.int64]
 
@@ -107,6 +107,7 @@ class Findings:
         looked_at: int,
         wrong: Int64 | Sequence[int] = (),
         tell: Callable[[int], str] = str,
+        broken: int | None = None,
     ) -> None:
         """Add what was looked at, and the places that are wrong.
 
@@ -116,11 +117,12 @@ class Findings:
             looked_at: how many more were judged.
             wrong: the places among them that break the law.
             tell: the sentence about one such place.
+            broken: how many there are, if `wrong` has only the first of them.
         """
         if looked_at or len(wrong):
             self._units[law] = unit
         self._counts[law][0] += looked_at
-        self._counts[law][1] += len(wrong)
+        self._counts[law][1] += len(wrong) if broken is None else broken
         known = self._examples[law]
         known += [tell(int(place)) for place in wrong[: max(0, SHOWN - len(known))]]
 
