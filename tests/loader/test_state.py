@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.loader.state import DECIDES, decisive, latest_state, read_state, write_state
+from tokenloom.loader.state import DECIDES, latest_state, read_state, write_state
 from tokenloom.store.files import LocalFiles
 
 
@@ -228,10 +228,10 @@ def test_other_render_options_are_refused_for_themselves(dataset, fields):
 
 @pytest.mark.parametrize("other", [lambda ds: ds.seed(99), lambda ds: ds.render(pad_id=9)])
 def test_a_state_without_a_description_is_refused_with_advice_that_fits(dataset, other):
-    """It said that the state holds its description, which those of adapters do not."""
+    """It said that the state holds its description, also where it does not."""
     whole = state_at(dataset)
     for state, advice in (
-        (decisive(whole), "compare print(run)"),
+        ({name: whole[name] for name in DECIDES}, "compare print(run)"),
         (whole, "from_config" if other(dataset).fingerprint != dataset.fingerprint else "pad_id"),
     ):
         with pytest.raises(tl.StateError) as refusal:

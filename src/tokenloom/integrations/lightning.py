@@ -27,7 +27,7 @@ from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, d
 from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
-from tokenloom.loader.state import decisive
+from tokenloom.loader.state import flat_state
 from tokenloom.loader.steps import rank_rows
 
 __all__ = ["DataModule", "LightningEvaluation"]
@@ -98,11 +98,11 @@ class _Epoch:
         trained = self.trained
         entered = [(first, turn) for first, turn in self.turns if first < trained]
         if not entered:
-            return decisive(self.start)
+            return flat_state(self.start)
         first, turn = entered[-1]
         place = LoopPlace(self.passes)
         place.deliver(turn, turn.step + trained - first - 1)
-        return decisive(place.state())
+        return flat_state(place.state())
 
 
 class DataModule(pl.LightningDataModule):  # type: ignore[misc]
@@ -201,7 +201,7 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         """The state that resumes after the last batch that was trained."""
         if self._epoch is not None:
             return self._epoch.state()
-        return decisive(self.dataset.state(0) if self._loaded is None else self._loaded)
+        return flat_state(self.dataset.state(0) if self._loaded is None else self._loaded)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let training go on where a state was made; Lightning calls it for a checkpoint."""

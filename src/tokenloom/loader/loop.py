@@ -12,7 +12,7 @@ from typing import Any
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import StateError
 from tokenloom.loader.passes import LoopPlace, Turn
-from tokenloom.loader.state import decisive
+from tokenloom.loader.state import flat_state
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepLoop", "plain_state"]
@@ -85,7 +85,7 @@ class StepLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """The position after what was delivered: integers and strings under fixed keys."""
-        return decisive(self.place.state())
+        return flat_state(self.place.state())
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""

@@ -28,7 +28,7 @@ __all__ = [
     "DECIDES",
     "check_arrays",
     "check_state",
-    "decisive",
+    "flat_state",
     "latest_state",
     "read_state",
     "write_state",
@@ -51,13 +51,20 @@ _LINES, _LINE = 50, 400  # of differences that are listed: how many, and their c
 log = logging.getLogger("tokenloom")
 
 
-def decisive(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides in a state: integers and strings, under the same keys for every run.
+def flat_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state as integers and strings, under the same eight keys for every run.
 
     Checkpoints of torch and Orbax load into the keys that a state has now, so a state whose
-    description grew (an edit of the mix) would not load; these seven keys always do.
+    description grew (an edit of the mix) would not load. The description is one string of JSON: if
+    the run is another one, the message names what differs.
+
+    >>> flat_state({name: 0 for name in DECIDES} | {"dataset": {"seed": 7}})["dataset"]
+    '{"seed":7}'
     """
-    return {name: state[name] for name in DECIDES}
+    text = state.get("dataset")
+    if not isinstance(text, str):
+        text = json.dumps(text, separators=(",", ":"), ensure_ascii=False)
+    return {**{name: state[name] for name in DECIDES}, "dataset": text}
 
 
 def check_state(
@@ -143,10 +150,7 @@ def _how_it_was(known: Mapping[str, Any]) -> str:
     """How to find out what the run of a state was."""
     if isinstance(known.get("dataset"), Mapping):
         return "the state holds its description, see tokenloom.from_config"
-    return (
-        "states of adapters hold no description; compare print(run), or run.describe() if it was "
-        "saved beside the state, which tokenloom.from_config takes"
-    )
+    return "the state holds no description; compare print(run) of both"
 
 
 def _renders(saved: Any) -> Any:
@@ -221,7 +225,12 @@ def _shape(state: Any) -> dict[str, Any]:
             + "\n  ".join(wrong)
             + "\nIt is not what state_dict() gave. Use that, or another checkpoint."
         )
-    return dict(state)
+    known = dict(state)
+    if isinstance(known.get("dataset"), str):  # of `flat_state`
+        text = known.pop("dataset")
+        with contextlib.suppress(ValueError, RecursionError):
+            known["dataset"] = json.loads(text)
+    return known
 
 
 # -- files ---------------------------------------------------------------------------------

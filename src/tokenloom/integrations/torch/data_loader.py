@@ -24,7 +24,7 @@ from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler
 from tokenloom.loader.accepted import no_dataset
 from tokenloom.loader.passes import LoopPlace, Turn
-from tokenloom.loader.state import decisive
+from tokenloom.loader.state import flat_state
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataLoader", "dataloader"]
@@ -162,7 +162,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """The position after what was delivered; its keys are the same for every run."""
-        return decisive(self.place.state())
+        return flat_state(self.place.state())
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""

@@ -18,7 +18,7 @@ from tokenloom.arguments import wrong_type
 from tokenloom.batch.views.contracts import contract_or_names
 from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
-from tokenloom.loader.state import decisive
+from tokenloom.loader.state import flat_state
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataset", "StepKey", "StepSampler"]
@@ -156,7 +156,7 @@ class StepSampler(Sampler):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """The position after what it has yielded; it loads into every loader of the run."""
-        return decisive(self.place.state(entered=self._is_waiting))
+        return flat_state(self.place.state(entered=self._is_waiting))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next loop go on where a state was made."""

@@ -2,7 +2,7 @@
 
 One idea: `torch.distributed.checkpoint` loads into the keys that a state has now, so a state whose
 description grew (an edit of the mix) would not load. What decides a position has the same seven
-keys in every run, so only these are kept.
+keys in every run; the description is an eighth, as text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tokenloom.loader.state import decisive
+from tokenloom.loader.state import flat_state
 
 __all__ = ["Stateful", "stateful"]
 
@@ -32,15 +32,15 @@ class Stateful:
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
     ...     loader = tl.Loader(store.windows(2), batch_size=2)
     ...     sorted(Stateful(loader).state_dict())
-    ['arrays', 'examples', 'fingerprint', 'format', 'render', 'step', 'wrapped']
+    ['arrays', 'dataset', 'examples', 'fingerprint', 'format', 'render', 'step', 'wrapped']
     """
 
     def __init__(self, loader: _Loads) -> None:
         self._loader = loader
 
     def state_dict(self) -> dict[str, Any]:
-        """What decides the position."""
-        return decisive(self._loader.state_dict())
+        """The position, and the run that it is of."""
+        return flat_state(self._loader.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume there."""
