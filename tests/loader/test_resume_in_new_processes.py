@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from toyruns import FIELDS, KINDS, toy_run
+from toyruns import FIELDS, toy_run
 
 import tokenloom as tl
 
@@ -75,18 +75,3 @@ def test_sampled_states_go_on_in_one_new_process(store, tmp_path, kind):
             works.append({"state": states[step], "options": options})
             wanted.append(known[step:])
     assert in_a_new_process(tmp_path, works) == wanted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_ck_12_every_state_goes_on_in_a_new_process(store, weighted, tmp_path, kind):
-    datasets = (
-        toy_run(store, kind, epochs=2, tail="keep"),
-        toy_run(weighted, kind, epochs=2, lookahead=True),
-        toy_run(store, kind, epochs=2, label_layout="shifted"),
-    )
-    for options, dataset in zip(OPTIONS, datasets, strict=True):
-        states, known = states_and_digests(dataset, **options)
-        for step, state in enumerate(states):
-            works = [{"state": state, "options": options}]
-            assert in_a_new_process(tmp_path, works) == [known[step:]]

@@ -59,53 +59,6 @@ def test_sd_02_sd_05_a_rank_may_work_out_the_whole_step_and_take_its_part(store)
     close_all(ranks)
 
 
-def test_ck_14_four_ranks_then_two_then_eight(store):
-    run = toy_run(store, "lanes 3")
-    with tl.Loader(run, 16) as alone:
-        expected = [next(alone).tokens for _ in range(6)]
-    found, state = [], None
-    for world in (4, 2, 8):
-        ranks = ranks_of(run, 16, world)
-        for rank in ranks:
-            if state is not None:
-                rank.load_state_dict(state)
-        found += [joined(ranks)[1] for _ in range(2)]
-        state = ranks[-1].state_dict()
-        close_all(ranks)
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        {"format": None},
-        {"format": 99},
-        {"examples": -1},
-        {"examples": "4"},
-        {"examples": 1.5},
-        {"examples": True},
-        {"examples": None},
-        {"examples": 10**30},
-        {"fingerprint": "0" * 64},
-        {"fingerprint": 5},
-        {"step": "x"},
-        {"render": None},
-    ],
-)
-def test_ck_11_a_state_that_was_changed_is_refused(store, mutation):
-    run = toy_run(store)
-    with tl.Loader(run, 4) as loader:
-        next(loader)
-        state = loader.state_dict()
-    assert set(mutation) <= set(state), sorted(state)
-    with pytest.raises(tl.StateError):
-        tl.Loader(run, 4).load_state_dict(state | mutation)
-    for key in mutation:
-        short = {k: v for k, v in state.items() if k != key}
-        with pytest.raises(tl.StateError):
-            tl.Loader(run, 4).load_state_dict(short)
-
-
 def test_ld_01_cr_09_sixteen_batches_of_128_are_one_request(tmp_path):
     """2,048 examples for each request, and far fewer reads than one for each."""
     store = toy_store(tmp_path, rows=4096, cache_bytes=0)

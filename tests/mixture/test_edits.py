@@ -440,23 +440,6 @@ def test_other_masks_of_a_source_that_joined_before_the_state_are_refused(datase
         tl.Loader(other, 8).load_state_dict(state)
 
 
-def test_ck_14_other_ranks_and_an_edit_in_between(three):
-    """4 ranks, then 2 with an edit, then 8: one stream."""
-    mixed = tl.mix(three).seed(6)
-    edited = mixed.edit(at=32, weights={"code": 4})
-    wanted = edited.batch(np.arange(96)).tokens
-    found, state = [], None
-    for world, dataset in ((4, mixed), (2, edited), (8, edited)):
-        ranks = [tl.Loader(dataset, 16, rank, world, prefetch=0) for rank in range(world)]
-        for rank in ranks:
-            if state is not None:
-                rank.load_state_dict(state)
-        for _ in range(2):
-            found += [next(rank).tokens for rank in ranks]
-        state = ranks[0].state_dict()
-    assert np.array_equal(np.concatenate(found), wanted)
-
-
 # -- what is refused -----------------------------------------------------------------------
 
 

@@ -29,7 +29,6 @@ from slowmix import (
 )
 
 import tokenloom as tl
-from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
@@ -525,95 +524,6 @@ def test_im_20_far_away_the_log_costs_no_walk(stores):
     with within(5):
         assert [one["rows"] for one in run.consumed(10**12)] == [5 * 10**11] * 2
         assert set(run.picked([10**12, 10**12 + 1])[0]) == {"a", "b"}
-
-
-# -- the published checkpoint, from and to a loader --------------------------------------------
-
-
-def offsets_of(loader):
-    """The counts of a loader in the form of the published checkpoint."""
-    every = loader.state_dict()["sources"]
-    return {one["name"]: Offset(one["rows"], one["tokens"]) for one in every}
-
-
-def test_ck_01_ck_02_ck_16_the_counts_of_a_loader_are_the_published_checkpoint(stores, tmp_path):
-    """CK-01, CK-02, CK-16: written, read again, and every spec has both of its offsets."""
-    run = tl.mix(equal_rows(stores, "hf:wiki", "txt:code"), weights={"hf:wiki": 3})
-    with tl.Loader(run, 16, prefetch=0) as loader:
-        next(loader)
-        path = tmp_path / "resume_state.json"
-        path.write_text(json.dumps(write_offsets(offsets_of(loader))))
-    saved = json.loads(path.read_text())
-    assert saved == {
-        "datasets": [
-            {"spec": "hf:wiki", "row_offset": 12, "token_offset": 96},
-            {"spec": "txt:code", "row_offset": 4, "token_offset": 32},
-        ]
-    }
-    loaded = read_offsets(saved, ["txt:code", "hf:wiki"])
-    assert loaded == {"txt:code": Offset(4, 32), "hf:wiki": Offset(12, 96)}
-
-
-def test_ck_03_ck_08_c_48_a_run_keeps_what_it_knows_of_other_specs(stores):
-    """CK-03, CK-08, C-48: `old` keeps its 50 through two runs, sorted after the current ones."""
-    saved = {"datasets": [{"spec": "old", "row_offset": 5, "token_offset": 50}]}
-    for steps in (1, 2):
-        with tl.Loader(tl.mix(equal_rows(stores, "z", "b")), 16, prefetch=0) as loader:
-            for _ in range(steps):
-                next(loader)
-            saved = json.loads(json.dumps(write_offsets(offsets_of(loader), saved)))
-        assert [one["spec"] for one in saved["datasets"]] == ["z", "b", "old"]
-        assert saved["datasets"][-1] == {"spec": "old", "row_offset": 5, "token_offset": 50}
-        assert saved["datasets"][0]["token_offset"] == 64 * steps
-    assert read_offsets(saved, ["z", "b", "old"])["old"] == Offset(5, 128), "active again: lifted"
-
-
-def test_ck_04_ck_05_ck_06_ck_07_c_47_a_new_spec_starts_at_the_baseline(stores):
-    """CK-04 to CK-07, C-47: with `initial` from a checkpoint a new spec has a third of the next."""
-    names = ("a", "b", "new")
-    saved = {
-        "datasets": [
-            {"spec": "a", "row_offset": 15, "token_offset": 120},
-            {"spec": "b", "row_offset": 15},  # of before tokens were counted
-        ]
-    }
-    taken = {}
-    for missing, counts in (("baseline", [120, 120, 120]), ("zero", [120, 0, 0])):
-        found = read_offsets(saved, names, missing=missing)
-        initial = {name: offset.tokens for name, offset in found.items()}
-        assert list(initial.values()) == counts
-        run = tl.mix(endless(equal_rows(stores, *names)), initial=initial)
-        taken[missing] = Counter(run.picked(range(100))[0])
-    assert sorted(taken["baseline"].values()) == [33, 33, 34]
-    # the control: from 0 both catch up with 15 each, and only the other 70 are shared
-    assert taken["zero"]["a"] in (23, 24)
-    assert {taken["zero"]["b"], taken["zero"]["new"]} <= {38, 39}
-
-
-def test_ck_06_a_source_that_joins_has_its_share_of_the_next_hundred(stores):
-    """CK-06: an edit in the middle of a run: a third, within one sample, at every prefix."""
-    sources = endless(equal_rows(stores, "a", "b", "new"))
-    run = tl.mix({name: sources[name] for name in "ab"}).seed(1)
-    joined = run.edit(at=60, add={"new": sources["new"]})
-    names, _ = joined.picked(range(60, 160))
-    for count in range(1, 101):
-        assert abs(names[:count].count("new") - count / 3) <= 1
-    control = tl.mix(sources, initial={"a": 240, "b": 240}).picked(range(100))[0]
-    assert control[:30] == ["new"] * 30, "the control: from 0 it would be all that comes"
-
-
-def test_ck_17_ck_18_rows_of_a_store_with_shards(tmp_path):
-    """CK-17, CK-18: 3 + 3 rows, so offset 4 is row 1 of shard 1; 6 is row 0 of the next pass."""
-    ds = toy(tmp_path / "s", [SEQ_LEN] * 6).windows(SEQ_LEN)
-    reader = ds.sources["main"].reader
-    assert reader.first_token.tolist() == [0, 3 * SEQ_LEN, 6 * SEQ_LEN]
-    run = tl.mix({"s": ds.epochs(None)})
-    places = {0: (0, 0, 0), 2: (0, 0, 2), 3: (0, 1, 0), 4: (0, 1, 1), 6: (1, 0, 0), 15: (2, 1, 0)}
-    for offset, (epoch, shard, inside) in places.items():
-        assert [int(one[0]) for one in run.locate([offset])] == [epoch, 3 * shard + inside]
-        stored = reader.elements(shard, "input_ids", inside * SEQ_LEN, (inside + 1) * SEQ_LEN)
-        assert run[offset].tokens[0].tolist() == stored.tolist()
-        assert run.consumed(offset)[0]["epochs"] == epoch
 
 
 # -- shuffles, ends and seeds ------------------------------------------------------------------

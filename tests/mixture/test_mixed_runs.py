@@ -583,20 +583,6 @@ def test_render_of_a_mix_is_for_all_sources(simple):
     assert (batch.tokens[~batch.attention_mask] == 5).all()
 
 
-def test_ck_14_the_number_of_ranks_changes(simple):
-    mixed = tl.mix(simple, weights={"b": 2}).seed(1)
-    wanted, found, state = mixed.batch(np.arange(48)).tokens, [], None
-    for world in (4, 2, 8):
-        ranks = [tl.Loader(mixed, 8, rank, world, prefetch=0) for rank in range(world)]
-        for rank in ranks:
-            if state:
-                rank.load_state_dict(state)
-        for _ in range(2):
-            found += [next(rank).tokens for rank in ranks]
-        state = json.loads(json.dumps(ranks[-1].state_dict()))
-    assert np.array_equal(np.concatenate(found), wanted)
-
-
 def test_what_is_shown_names_sources_and_shares(simple):
     shown = repr(tl.mix(simple, weights={"a": 2}))
     assert "a: weight 2 (50.0%), 20 rows an epoch" in shown

@@ -1,7 +1,6 @@
 """Streaming packers: each mode equals a slow, obvious one, whenever one adds, pops or restores."""
 
 import json
-import logging
 from collections import Counter
 from itertools import pairwise
 
@@ -265,8 +264,8 @@ def test_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
 
 
 @given(options(), corpora)
-def test_ck_10_a_state_of_any_moment_gives_the_same_rows(given, documents):
-    """CK-20: and the same counters. A packer that was restored just before does every step."""
+def test_a_state_of_any_moment_gives_the_same_rows(given, documents):
+    """And the same counters. A packer that was restored just before does every step."""
     wanted_packer = make(given)
     wanted = [plain(row) for row in wanted_packer.rows(documents)]
     packer, found = make(given), []
@@ -517,40 +516,6 @@ def test_a_state_of_another_packer_is_refused_with_both_values(given, match):
 def test_options_that_a_mode_does_not_use_do_not_matter():
     packer = busy("sequential", packing_buffer_docs=50)
     assert packer.load_state_dict(busy("sequential").state_dict()) == 0
-
-
-@pytest.mark.parametrize("then", MODES)
-@pytest.mark.parametrize("now", MODES)
-def test_ck_22_another_mode_keeps_the_position_and_says_what_is_lost(then, now, caplog):
-    old, new = busy(then), busy(now)
-    state = json.loads(json.dumps(old.state_dict()))
-    with caplog.at_level(logging.WARNING, logger="tokenloom"):
-        lost = new.load_state_dict(state, on_mode_change="discard")
-    assert new.stats == old.stats
-    if then == now:
-        assert (lost, caplog.text) == (0, "")
-        assert new.state_dict() == state
-        return
-    old.finish()
-    rest = popped(old)  # what was buffered: a shared token was delivered before, or comes before
-    assert lost == sum(np.count_nonzero(row[1]) - sum(row[3]) for row in rest) > 0
-    assert f"{lost} tokens that waited in the packer are discarded" in caplog.text
-    assert "after 7 documents" in caplog.text
-    assert not new.can_pop()
-    new.add([1, 2])
-    new.finish()
-    assert [row[4] for row in popped(new)] == [[7]], "documents are counted on"
-
-
-def test_ck_22_only_the_mode_may_change():
-    with pytest.raises(tl.StateError, match="seq_len: the state has 8, this one 9"):
-        stream_packer("bin", 9).load_state_dict(
-            busy("one_doc").state_dict(), on_mode_change="discard"
-        )
-    with pytest.raises(tl.StateError, match="packing_buffer_docs"):
-        busy(packing_buffer_docs=4).load_state_dict(busy().state_dict(), on_mode_change="discard")
-    with pytest.raises(tl.ConfigError, match="on_mode_change: found 'drop'"):
-        busy().load_state_dict(busy().state_dict(), on_mode_change="drop")
 
 
 HOSTILE = {

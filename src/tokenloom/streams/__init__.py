@@ -10,6 +10,7 @@
 `read_offsets`,        the checkpoint that other trainers write:
 `write_offsets`,       ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``, with one `Offset`
 `Offset`               for each source
+`locate_row`           the shard, and the row in it, of a row offset
 `continue_interleave`  goes on from such a checkpoint, exactly, or says why not
 =====================  ============================================================================
 
@@ -18,7 +19,7 @@ docs/streams.md.
 """
 
 from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
-from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
+from tokenloom.streams.checkpoint import Offset, locate_row, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.other_trainers import ContinuedStream, continue_interleave
 from tokenloom.streams.pack import packing_stats, stream_packer
@@ -30,6 +31,7 @@ __all__ = [
     "buffer_shuffle",
     "continue_interleave",
     "interleave",
+    "locate_row",
     "packing_stats",
     "read_offsets",
     "stream_packer",
