@@ -146,29 +146,50 @@ class Client(Single):
     # -- reading ---------------------------------------------------------------------------
 
     def get(
-        self, key: str, start: int = 0, size: int | None = None, etag: str | None = None
+        self,
+        key: str,
+        start: int = 0,
+        size: int | None = None,
+        etag: str | None = None,
+        *,
+        until: float | None = None,
     ) -> Reply:
         """Bytes of an object, exactly those asked for, up to its end.
+
+        Args:
+            key: which object.
+            start: the first byte.
+            size: bytes; None: all from `start` on.
+            etag: the tag that it must have.
+            until: by the monotonic clock, when to stop trying, if before the deadline.
 
         Raises:
             StoreNotFound: there is no such object.
             StoreCorrupt: its tag is not `etag`.
         """
-        return self.get_many([Request(key, start, size, etag)])[0]
+        return self.get_many([Request(key, start, size, etag)], until)[0]
 
-    def get_many(self, requests: Sequence[Request]) -> list[Reply]:
+    def get_many(self, requests: Sequence[Request], until: float | None = None) -> list[Reply]:
         """The answers to several requests, in their order, `in_flight` at a time."""
-        waiting = [self._threads().submit(self._get, one) for one in requests]
+        waiting = [self._threads().submit(self._get, one, until) for one in requests]
         try:
             return [one.result() for one in waiting]
         finally:
             _cancel(waiting)
 
-    def head(self, key: str) -> Meta | None:
-        """Size and tag of an object, or None if there is none."""
+    def head(self, key: str, *, until: float | None = None) -> Meta | None:
+        """Size and tag of an object, or None if there is none; `until` as for `get`."""
+        what = "asking for its size"
         try:
-            return self._run(lambda: self._backend.head(key), key, "asking for its size")[0]
+            return self._run(lambda: self._backend.head(key), key, what, until=until)[0]
         except FileNotFoundError:
+            return None
+
+    def find(self, key: str, *, until: float) -> Meta | None:
+        """As `head`, and None where the server or the network fails, too."""
+        try:
+            return self.head(key, until=until)
+        except StoreError:
             return None
 
     def names(self, prefix: str) -> list[str]:
@@ -243,7 +264,7 @@ class Client(Single):
                 )
             return self._pool
 
-    def _get(self, request: Request) -> Reply:
+    def _get(self, request: Request, until: float | None = None) -> Reply:
         key, start, size, etag = request
 
         def ask() -> Reply:
@@ -256,12 +277,22 @@ class Client(Single):
                 raise ConnectionError("short")
             return answer
 
-        answer, retries = self._run(ask, key, "reading it", start)
+        answer, retries = self._run(ask, key, "reading it", start, until)
         return answer._replace(retries=retries)
 
-    def _run(self, ask: Callable[[], T], key: str, what: str, seed: int = 0) -> tuple[T, int]:
+    def _run(
+        self,
+        ask: Callable[[], T],
+        key: str,
+        what: str,
+        seed: int = 0,
+        until: float | None = None,
+    ) -> tuple[T, int]:
         """What a request gives, and how often it was asked again."""
         started, retries = time.monotonic(), 0
+        deadline = self.settings.deadline
+        if until is not None:
+            deadline = min(deadline, until - started)
         url = str(self.url / key if key else self.url)
         while True:
             try:
@@ -274,7 +305,7 @@ class Client(Single):
             pause = _pause(self.settings.pause, f"{key} {seed}", retries)
             if failure.kind not in _PATIENCE:
                 raise error_of(failure, url, what)
-            if took + pause > self.settings.deadline * _PATIENCE[failure.kind]:
+            if took + pause > deadline * _PATIENCE[failure.kind]:
                 tried = f"asked {retries + 1} times in {took:.1f} s"
                 raise error_of(failure, url, what, tried)
             time.sleep(pause)
@@ -327,21 +358,27 @@ def _environment() -> int:
     return hash(frozenset(pair for pair in os.environ.items() if pair[0].startswith(names)))
 
 
-def read_object(url: Url, limit: int, client: Client | None = None) -> bytes | None:
-    """All bytes of a small object, or None if there is none.
+def read_object(
+    url: Url, limit: int, client: Client | None = None, *, until: float | None = None
+) -> bytes | None:
+    """All bytes of a small object, or None if there is none; `until` as for `Client.get`.
 
     Raises:
         StoreError: it has more than `limit` bytes.
     """
     client = client or client_of(url)
+    until = time.monotonic() + client.settings.deadline if until is None else until
+    problem: StoreError | None = None
     try:
-        data, meta, _ = client.get(url.key, 0, limit)
+        data, meta, _ = client.get(url.key, 0, limit, until=until)
     except FileNotFoundError:
         return None
-    except StoreError:
-        found = client.head(url.key)
+    except StoreError as error:
+        problem = error
+    if problem is not None:
+        found = client.find(url.key, until=until)
         if found is None or found.size:
-            raise
+            raise problem
         return b""  # a range of nothing is refused
     if meta.size > limit:
         raise StoreError(

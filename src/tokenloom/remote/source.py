@@ -19,7 +19,7 @@ has.
 
 from __future__ import annotations
 
-import itertools
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError
 from tokenloom.remote.aligned import pieces_of, read_aligned
-from tokenloom.remote.client import Client, Reply, Request, client_of
+from tokenloom.remote.client import Client, Reply, Request, client_of, read_object
 from tokenloom.remote.disk_cache import DiskCache, PieceKey
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range
-from tokenloom.store.files import Files
+from tokenloom.store.files import Files, temporary_name
 from tokenloom.store.handles import lock_of
 from tokenloom.store.reader import Reader, open_reader
 
@@ -225,6 +225,7 @@ class SeenFiles(RemoteFiles):
         super().__init__(client)
         self._root = root
         self._seen: dict[Url, Sequence[str]] = {}
+        self._newest: dict[Url, bytes] = {}  # the manifest that a search ended with
         self.unseen = () if client.lists else (_UNSEEN,)
 
     def list(self, path: Url) -> list[str]:
@@ -233,12 +234,70 @@ class SeenFiles(RemoteFiles):
             self._seen[path] = super().list(path) if not self.unseen else self._manifests(path)
         return [*self._seen[path]]
 
+    def read(self, path: Url, limit: int) -> bytes | None:
+        """See `Files`."""
+        return self._newest.pop(path, None) or super().read(path, limit)
+
     def _manifests(self, path: Url) -> Sequence[str]:
-        names = (fmt.manifest_name(number) for number in itertools.count(1))
+        """The names of all snapshots; each manifest is read before the next number is tried.
+
+        Raises:
+            StoreError: the server answers every name, or the search does not end in time.
+        """
         if path != self._root:
             return []
-        return [*itertools.takewhile(lambda name: self._client.head((path / name).key), names)]
+        names: list[str] = []
+        deadline, began = self._client.settings.deadline, time.monotonic()
+        while len(names) < MAX_SNAPSHOTS and time.monotonic() - began < deadline:
+            manifest = path / fmt.manifest_name(len(names) + 1)
+            raw = self._read_manifest(manifest, len(names) + 1, began + deadline)
+            if raw is None:
+                return names
+            names.append(manifest.name)
+            self._newest = {manifest: raw}
+        raise StoreError(
+            f"{path}: the search for the newest snapshot found {len(names):,} and no end within "
+            f"{time.monotonic() - began:.1f} s, allowed: {MAX_SNAPSHOTS:,} snapshots and "
+            f"{deadline:g} s. Name one, as in tokenloom.open(url, snapshot={len(names)}), or allow "
+            "more time with TOKENLOOM_REMOTE_DEADLINE (seconds)."
+        )
 
+    def _read_manifest(self, path: Url, number: int, until: float) -> bytes | None:
+        """The bytes of a manifest, or None if there is none.
+
+        A damaged one is returned as it is, unless the server answers every name: then it may be
+        a page about a missing file.
+        """
+        raw: bytes | None = b""
+        problem: StoreError | None = None
+        try:
+            raw = read_object(path, fmt.MAX_RECORD_BYTES, self._client, until=until)
+        except StoreError as error:
+            problem = error
+        if problem is None and (raw is None or _is_manifest(raw, number)):
+            return raw
+        invented = path.parent / temporary_name()
+        if self._client.find(invented.key, until=until) is not None:
+            name_one = f", or open snapshot={number - 1}" if number > 1 else ""
+            raise StoreError(
+                f"{path}: this is no manifest, but the server answers every name, even {invented}, "
+                "so nothing says which snapshots there are. It may want a login, or show a page "
+                "where a file is missing. Look at the URL in a browser, use a server that answers "
+                f"404 for missing files{name_one}."
+            )
+        if problem is not None:
+            raise problem
+        return raw
+
+
+def _is_manifest(raw: bytes, number: int) -> bool:
+    try:
+        return fmt.unseal(fmt.Manifest, raw, "").number == number
+    except StoreError:
+        return False
+
+
+MAX_SNAPSHOTS = 10_000  # numbers that are tried on a server without listings
 
 _UNSEEN = (
     "not seen: files that nobody published, and unfinished snapshots; this server has no listings"
