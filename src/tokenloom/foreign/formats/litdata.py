@@ -31,6 +31,7 @@ from tokenloom.foreign.formats.sample_files import (
     listed,
     loaded,
     plain_name,
+    refuse_twice,
     table_of,
 )
 from tokenloom.foreign.pieces import Piece, RawPiece
@@ -57,6 +58,7 @@ def describe_litdata(place: ForeignPlace) -> Described | None:
     dtype = _dtype(place, config)
     bare = config.get("item_loader") == "TokensLoader"
     files = [_file(place, one) for one in listed(place, index, "chunks")]
+    refuse_twice(place.where(INDEX), (one.name for one in files))
     names = (INDEX, *(one.name for one in files))
     item, head = dtype.itemsize, 0 if bare else 4
 

@@ -34,6 +34,7 @@ from tokenloom.foreign.formats.sample_files import (
     listed,
     loaded,
     plain_name,
+    refuse_twice,
     table_of,
 )
 from tokenloom.foreign.places import ForeignPlace
@@ -64,6 +65,7 @@ def describe_mds(place: ForeignPlace) -> Described | None:
     if index.get("version") != 2:
         raise damaged(place.where(INDEX), f"its version is {index.get('version')!r}, allowed: 2")
     files = [_file(place, one) for one in listed(place, index, "shards")]
+    refuse_twice(place.where(INDEX), (one.name for one in files))
     notes = export_notes(place)
     ids = _ids(place, files)
     further = _columns(place, files, notes)

@@ -28,7 +28,7 @@ from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.formats.arrow_batches import ArrowBatches
 from tokenloom.foreign.formats.counted import counted
 from tokenloom.foreign.formats.export_notes import ExportNotes, parsed_notes
-from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
+from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name, refuse_twice
 from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
@@ -164,6 +164,7 @@ def _saved(place: ForeignPlace) -> list[str] | None:
         names = [None]
     if not all(map(plain_name, names)):
         raise damaged(place.where(STATE), "its list of files names no files of this folder")
+    refuse_twice(place.where(STATE), names)
     missing = [name for name in names if place.size(name) is None]
     if missing:
         raise damaged(place.where(missing[0]), "it is missing")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ __all__ = [
     "listed",
     "loaded",
     "plain_name",
+    "refuse_twice",
     "table_of",
 ]
 
@@ -94,6 +95,15 @@ def listed(place: ForeignPlace, index: dict[str, Any], key: str) -> list[dict[st
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise damaged(place.where(INDEX), f"its {key} are no list")
     return found
+
+
+def refuse_twice(where: str, names: Iterable[str]) -> None:
+    """Refuse an index that lists a file twice: its documents would be trained on twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise damaged(where, f"it lists {name} twice")
+        seen.add(name)
 
 
 def head_of(place: ForeignPlace, file: SampleFile) -> Bytes:
