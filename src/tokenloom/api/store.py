@@ -170,12 +170,7 @@ class Store(Documents):
         `_input` is the input's name and `_record` the number of the record in it, from 0.
         """
         (place,) = _indices([_index(index)], self.num_documents, "document").tolist()
-        row = self.reader.metadata(place)
-        if "_input" in row:
-            known, manifest = self.inputs, self.reader.manifest
-            number = row["_input"]
-            row["_input"] = snapshots.input_of(known, self.path, manifest, place, number).name
-        return row
+        return self.reader.named_metadata(place)
 
     def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
         """The numbers of all documents with this id, or with this hash of their tokens, ascending.

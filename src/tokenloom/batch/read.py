@@ -22,7 +22,6 @@ from tokenloom.store.cache import BlockCache, Fetchers
 from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
-from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "FetchedRows", "RowReader", "merged"]
 
@@ -224,23 +223,7 @@ class RowReader:
 
     def metadata(self, document: int) -> dict[str, Any]:
         """What the store keeps about a document; `_input` is the name of its input."""
-        row = self._line.reader.metadata(document)
-        number = row.get("_input")
-        if isinstance(number, int):
-            parts = [part.documents for part in self._line.reader.manifest.parts]
-            names = self._inputs[int(np.searchsorted(np.cumsum(parts), document, side="right"))]
-            row["_input"] = names[number] if 0 <= number < len(names) else number
-        return row
-
-    @lazy
-    def _inputs(self) -> list[list[str]]:
-        """The names of what was read, for every build or append."""
-        reader = self._line.reader
-        root, manifest = reader.place, reader.manifest
-        return [
-            [one.name for one in read_inputs(reader.source, root, manifest, part.manifest)]
-            for part in manifest.parts
-        ]
+        return self._line.reader.named_metadata(document)
 
     def _blocks(
         self, part: PlanPart, start: int, stop: int, column: str

@@ -16,7 +16,6 @@ function of the metadata; it is called once per document.
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, choices
 from tokenloom.store.reader import Reader
-from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Condition", "documents_where", "meeting", "parse_conditions"]
 
@@ -150,13 +148,7 @@ def documents_where(
         ConfigError: there is no such document.
     """
     asked = np.arange(reader.manifest.documents) if among is None else among
-    names, found = _input_names(reader), []
-    for document in asked.tolist():
-        row = reader.metadata(document)
-        if "_input" in row:
-            row["_input"] = names(document, row["_input"])
-        if function(row):
-            found.append(document)
+    found = [one for one in asked.tolist() if function(reader.named_metadata(one))]
     if not found:
         raise ConfigError(
             f"doc_key: no document of {len(asked):,} meets {function!r}. It is called with the "
@@ -170,28 +162,11 @@ def _values(reader: Reader, column: str) -> Iterator[list[Any]]:
     if column != "_input":
         yield from reader.values(column)
         return
-    names, first = _input_names(reader), 0
+    first = 0
     for values in reader.values(column):
-        yield [None if v is None else names(first + i, v) for i, v in enumerate(values)]
+        numbered = enumerate(values, first)
+        yield [None if one is None else reader.input_name(number, one) for number, one in numbered]
         first += len(values)
-
-
-def _input_names(reader: Reader) -> Callable[[int, Any], Any]:
-    """(document, number of its input) → name of the input; the number itself if it has none."""
-    manifest = reader.manifest
-    ends = np.cumsum([part.documents for part in manifest.parts])
-
-    @functools.cache
-    def names(part: int) -> list[str]:
-        number = manifest.parts[part].manifest
-        listed = read_inputs(reader.source, reader.place, manifest, number)
-        return [one.name for one in listed]
-
-    def name(document: int, number: Any) -> Any:
-        known = names(int(np.searchsorted(ends, document, side="right")))
-        return known[number] if isinstance(number, int) and 0 <= number < len(known) else number
-
-    return name
 
 
 def _missing(reader: Reader, column: str) -> ConfigError:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, local_path, place
-from tokenloom.errors import StoreError
+from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, LocalSource, Traffic, came_short
@@ -42,7 +42,7 @@ from tokenloom.store.fetch import (
     joined,
 )
 from tokenloom.store.files import LOCAL, Files
-from tokenloom.store.handles import lock_of
+from tokenloom.store.handles import lazy, lock_of
 from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenColumn, OpenShard, are_plain, open_shard, read_checked
@@ -96,6 +96,7 @@ class Reader:
         self._token_edges: list[int] = self.first_token.tolist()
         self._shards: list[OpenShard | None] = [None] * len(manifest.shards)
         self._documents: dict[int, DocumentsReader] = {}
+        self._input_names: dict[int, list[str]] = {}  # by part
         self._lock = lock_of(self)
         self._counters = {True: ReadCounters(), False: ReadCounters()}  # is it index?
         self._traffic: Traffic = getattr(source, "traffic", dict)
@@ -181,6 +182,38 @@ class Reader:
         number = int(np.searchsorted(self.first_document, document, side="right")) - 1
         documents = self._documents_of(number)
         return documents.row(document - int(self.first_document[number])) if documents else {}
+
+    def named_metadata(self, document: int) -> dict[str, Any]:
+        """The same, with the name of its input under `_input` instead of its number."""
+        row = self.metadata(document)
+        if "_input" in row:
+            row["_input"] = self.input_name(document, row["_input"])
+        return row
+
+    def input_name(self, document: int, number: Any) -> str:
+        """The name of input `number` of the build or append that added a document.
+
+        Raises:
+            StoreCorrupt: that build had no such input.
+        """
+        part = bisect.bisect_right(self._part_ends, document)
+        names = self._input_names.get(part)
+        if names is None:  # two threads may read it: the same names twice
+            snapshot = self.manifest.parts[part].manifest
+            inputs = snapshots.read_inputs(self.source, self.place, self.manifest, snapshot)
+            names = self._input_names[part] = [one.name for one in inputs]
+        if not isinstance(number, int) or not 0 <= number < len(names):
+            raise StoreCorrupt(
+                f"{self.path}: document {document} comes from input {number!r}, but its build had "
+                f"{len(names)} inputs. The metadata is not what a build writes. Restore the store "
+                "from a copy."
+            )
+        return names[number]
+
+    @lazy
+    def _part_ends(self) -> list[int]:
+        """The documents of the store after each build or append."""
+        return list(itertools.accumulate(part.documents for part in self.manifest.parts))
 
     def values(self, key: str) -> Iterator[list[Any]]:
         """What all documents have under a key of their metadata, in groups; None for nothing."""

@@ -8,15 +8,12 @@ to a snapshot that is unfinished or lost, and are told).
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import difflib
 import hashlib
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tokenloom.arguments import Place
 from tokenloom.bind import bind
@@ -34,7 +31,6 @@ __all__ = [
     "check_sizes",
     "commit_record",
     "current",
-    "input_of",
     "inputs_of",
     "is_store_name",
     "load",
@@ -187,25 +183,6 @@ def inputs_of(
 ) -> list[tuple[InputRecord, ...]]:
     """What was read to make a store: for every build or append, its inputs."""
     return [read_inputs(source, root, manifest, part.manifest) for part in manifest.parts]
-
-
-def input_of(
-    inputs: Sequence[tuple[InputRecord, ...]],
-    root: Place,
-    manifest: fmt.Manifest,
-    document: int,
-    number: Any,
-) -> InputRecord:
-    """Input `number` of the build or append that added a document."""
-    ends = list(itertools.accumulate(part.documents for part in manifest.parts))
-    found = inputs[bisect.bisect_right(ends, document)]
-    if not isinstance(number, int) or not 0 <= number < len(found):
-        raise StoreCorrupt(
-            f"{root}: document {document} comes from input {number!r}, but its build had "
-            f"{len(found)} inputs. The metadata is not what a build writes. Restore the store "
-            "from a copy."
-        )
-    return found[number]
 
 
 def read_sidecar(source: ByteSource, root: Place, manifest: fmt.Manifest, name: str) -> bytes:

@@ -17,7 +17,7 @@ from tokenloom.store import snapshots
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
-__all__ = ["Contents", "decoder_of", "metadata_of"]
+__all__ = ["Contents", "decoder_of"]
 
 
 class Contents:
@@ -47,7 +47,7 @@ class Contents:
         if self._reader is None:
             return None
         if document not in self._known:
-            self._known[document] = metadata_of(self._reader, document)
+            self._known[document] = self._reader.named_metadata(document)
         return self._known[document]
 
 
@@ -75,13 +75,3 @@ def decoder_of(reader: Reader) -> StoredTokenizer | None:
     return StoredTokenizer(
         manifest.tokenizer, lambda name: snapshots.read_sidecar(source, root, manifest, name)
     )
-
-
-def metadata_of(reader: Reader, document: int) -> dict[str, Any]:
-    """What was kept about one document; `_input` is the name of its input."""
-    found = reader.metadata(document)
-    if "_input" in found:
-        manifest, root = reader.manifest, reader.place
-        inputs = snapshots.inputs_of(reader.source, root, manifest)
-        found["_input"] = snapshots.input_of(inputs, root, manifest, document, found["_input"]).name
-    return found
