@@ -11,8 +11,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import tokenloom as tl
 
 Law = Callable[[Any, random.Random], None]
 
@@ -25,10 +28,12 @@ def law(function: Law) -> Law:
 
 
 def breaks(function: Law, known, seeds=range(40)) -> bool:
-    """Whether a law fails on any of some runs."""
+    """Whether a law fails on any of some runs; what a defect makes impossible is passed over."""
     for seed in seeds:
         try:
             function(known, random.Random(seed))
-        except AssertionError:
+        except (AssertionError, pytest.fail.Exception):
             return True
+        except tl.ConfigError:
+            continue
     return False

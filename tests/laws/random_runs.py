@@ -362,6 +362,22 @@ def _draw_edits(draw: random.Random, sources, mix, lookahead) -> tuple[dict[str,
     return tuple(edits)
 
 
+def sources_of(recipe: Recipe) -> dict[str, Source]:
+    """Every source that the run ever has."""
+    found = dict(recipe.sources)
+    for edit in recipe.edits:
+        found |= edit.get("add", {})
+    return found
+
+
+def store_names(recipe: Recipe) -> dict[str, str]:
+    """Every source that the run ever has, and its last store."""
+    names = {name: one.store for name, one in sources_of(recipe).items()}
+    for edit in recipe.edits:
+        names |= edit.get("append", {})
+    return names
+
+
 def length_of(run: tl.Dataset, most: int = 70) -> int:
     """How many examples of a run to look at."""
     return min(len(run), most) if run.is_finite else most

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import slowpack
 import slowsplice
 from greedy_mix import Loop, Slow, slow_rounds
-from random_runs import BOS, EOS, SEQ_LEN, Recipe, Source, documents_of
+from random_runs import BOS, EOS, SEQ_LEN, Recipe, Source, documents_of, sources_of
 from slow_orders import (
     SlowLinear,
     cut_blocks,
@@ -369,12 +369,9 @@ class SlowRun:
     @property
     def is_known(self) -> bool:
         """Whether this oracle knows such a run: no rows that keys decide, and no append."""
-        sources = list(self.recipe.sources.values())
-        for edit in self.recipe.edits:
-            sources += edit.get("add", {}).values()
-            if "append" in edit:
-                return False
-        return not any(one.is_drawn for one in sources)
+        if any("append" in edit for edit in self.recipe.edits):
+            return False
+        return not any(one.is_drawn for one in sources_of(self.recipe).values())
 
     def examples(self, most: int) -> list[tuple[SlowSource, list[Piece]]]:
         """The first examples: at most that many, or to the end; without quarantined pieces."""

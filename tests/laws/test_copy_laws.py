@@ -7,7 +7,7 @@ import random
 import pytest
 from known_stores import Known, Stores, build
 from lawbook import law
-from random_runs import draw_run, length_of, make_run
+from random_runs import draw_run, length_of, make_run, sources_of
 
 import tokenloom as tl
 from tokenloom.exchange import export
@@ -99,11 +99,9 @@ def can_be_made_over(recipe, stores):
 
     None of them grew; their io blocks may have another size; foreign ones have no ids to split by.
     """
-    sources = list(recipe.sources.values())
-    for edit in recipe.edits:
-        if "append" in edit:
-            return False
-        sources += edit.get("add", {}).values()
+    if any("append" in edit for edit in recipe.edits):
+        return False
+    sources = sources_of(recipe).values()
     has_all = {one.store for one in sources} <= stores.keys()
     return has_all and not any(one.order == "block" or one.choice == "split" for one in sources)
 

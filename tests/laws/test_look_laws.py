@@ -6,21 +6,19 @@ from collections import Counter
 import numpy as np
 import pytest
 from lawbook import law
-from random_runs import SEQ_LEN, draw_run, length_of, make_run, order_depends_on_labels
+from random_runs import (
+    SEQ_LEN,
+    draw_run,
+    length_of,
+    make_run,
+    order_depends_on_labels,
+    store_names,
+)
 
 import tokenloom as tl
 from tokenloom.inspect import simulate_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-def store_names(recipe):
-    """Every source that a run ever has, and its last store."""
-    stores = {name: one.store for name, one in recipe.sources.items()}
-    for edit in recipe.edits:
-        stores |= {name: one.store for name, one in edit.get("add", {}).items()}
-        stores |= edit.get("append", {})
-    return stores
 
 
 def cells_of_run(recipe, run, known, n):

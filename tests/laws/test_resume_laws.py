@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xxhash
 from lawbook import law
-from random_runs import draw_run, length_of, stored_in_frame
+from random_runs import draw_run, length_of, sources_of, stored_in_frame
 
 import tokenloom as tl
 from tokenloom.testing import assert_elastic, assert_resumable
@@ -60,7 +60,8 @@ def test_the_end_of_a_run_is_what_was_asked_for(known, draw):
     for step in range(steps):
         places = range(step * batch_size, (step + 1) * batch_size)
         expected = [p if p < n else (-1 if end == "pad" else p % n) for p in places]
-        batch = next(loader)
+        batch = next(loader, None)
+        assert batch is not None, "the run ended too early"
         assert sorted(batch.index.tolist()) == sorted(expected)
         real = batch.index >= 0
         assert not batch.trained()[~real].any()
@@ -69,7 +70,9 @@ def test_the_end_of_a_run_is_what_was_asked_for(known, draw):
         assert (batch.segment_ids[~real] == 0).all()
     if end == "wrap":
         expected = {p % n for p in range(steps * batch_size, (steps + 1) * batch_size)}
-        assert set(next(loader).index.tolist()) == expected
+        following = next(loader, None)
+        assert following is not None
+        assert set(following.index.tolist()) == expected
     else:
         assert next(loader, None) is None
     loader.close()
@@ -184,10 +187,7 @@ def test_loss_tokens_of_a_step_are_those_of_all_ranks(known, draw):
 
 def depends_on_token_values(recipe):
     """Whether what is trained follows from tokens, not from boundaries alone."""
-    sources = list(recipe.sources.values())
-    for edit in recipe.edits:
-        sources += edit.get("add", {}).values()
-    renders = [one.render for one in sources]
+    renders = [one.render for one in sources_of(recipe).values()]
     return any(
         "ignore_id" in render or "segments" in render or render.get("eos_mask") == "all"
         for render in renders
