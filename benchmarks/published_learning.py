@@ -52,7 +52,7 @@ def interleave(folder: Path) -> Section:
             what="counts of 0 and 100, samples of 2 tokens: samples until both are equal",
             published="50",
             ours=f"{equal}",
-            test="test_im_01_im_06_counts_of_0_and_100_with_samples_of_two_tokens",
+            test="test_im_01_im_06_with_counts_of_0_and_100_the_next_samples_are_a0_a1_a2",
         ),
         Figure(
             what="samples of at most 100 tokens: counts are within 100 of each other",

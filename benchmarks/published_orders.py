@@ -135,7 +135,7 @@ def reads() -> Section:
             published="128",
             ours=f"{rows}",
             more=("",),
-            test="test_c_37_sh_06_rows_of_an_io_block",
+            test="test_sh_06_c_37_a_length_that_does_not_divide_is_rounded_down_with_a_warning",
         ),
         Figure(
             what="rows of a window of 8 blocks",
@@ -149,7 +149,7 @@ def reads() -> Section:
             published="8 / feistel / 8",
             ours=settings,
             more=("",),
-            test="test_sh_07_the_published_preset",
+            test="test_sh_07_block_shuffle_has_the_fields_of_the_design",
         ),
     ]
     return shown("reads", figures, heads=HEADS)

@@ -106,19 +106,19 @@ def _within(five: tl.Store) -> list[Figure]:
             what="K = 2, t = 1, s = 0",
             published=code(["12..."]),
             ours=code([short[0, 1, 0]]),
-            test="test_sp_07_the_later_start_that_was_asked_for",
+            test="test_sp_07_a_slice_from_inside_the_document",
         ),
         Figure(
             what="its loss mask",
             published=code(["10000"]),
             ours=code([loss[0, 1, 0]]),
-            test="test_sp_07_the_later_start_that_was_asked_for",
+            test="test_sp_07_a_slice_from_inside_the_document",
         ),
         Figure(
             what="K = 3, t = 2, s = 1",
             published=code([".234."]),
             ours=code([longer[0, 2, 1]]),
-            test="test_sp_08_a_later_start_further_right",
+            test="test_sp_08_a_slice_from_inside_the_document_further_right",
         ),
         Figure(
             what="example A, K = 3: all rows",
@@ -157,7 +157,7 @@ def _within(five: tl.Store) -> list[Figure]:
 
 def _quick(folder: Path) -> list[Figure]:
     run = _spliced(_letters(folder / "quick", "123"), 5, content_start_mode="anchor_start")
-    test = "test_sp_13_the_quick_unit_test"
+    test = "test_sp_13_the_designs_quick_unit_test"
     return [
         Figure(
             what="L = 3, S = 5, stride 1: S − L + 1 examples a cycle",
@@ -182,7 +182,7 @@ def _three(folder: Path) -> list[Figure]:
     second = [
         row for (number, _, _), row in zip(_triples(base), _rows(base), strict=True) if number
     ]
-    test = "test_bal_02_by_document_repeats_short_ones_from_the_first_start_on"
+    test = "test_bal_02_c_16_by_document_repeats_short_ones_from_the_first_start_on"
     return [
         Figure(
             what="lengths 7, 5, 3, K = 4, S = 8: pairs of each document",
@@ -383,6 +383,6 @@ def _settings(folder: Path) -> list[Figure]:
             published="3",
             ours=f"{len(still)}",
             why="d",
-            test="test_c_12_splices_as_long_as_frames_do_not_move",
+            test="test_sm_09_c_12_splices_as_long_as_frames_do_not_move_and_warn_once",
         ),
     ]

@@ -15,7 +15,6 @@ from tokenloom.integrations.hf import Collator, block_tokenize
 
 E = 0  # EOS and PAD of `aliased`
 IGNORE = -100
-ALL = {"segment_ids": True, "attention_mask": True, "cu_seqlens": True, "document_starts": True}
 
 
 def aliased():

@@ -33,6 +33,7 @@ MODES = ["sequential", "bin", "multipack", "one_doc"]
 NO_SPECIALS = {"add_bos": False, "add_eos": False}
 ADD_BOS = {"add_bos": True, "bos_id": 1}
 ADD_EOS = {"add_eos": True, "eos_id": 2}
+PACKED_FIRST_FIT = {"packed": True, "packing_strategy": "first_fit"}
 THREE_TEXTS = {"text": ["10 11 12", "20 21 22 23 24", "30 31"]}
 
 
@@ -70,10 +71,7 @@ def popped(packer):
 def packed_documents(run):
     """The documents of every row, in the order of its cells."""
     spans = run.spans(range(len(run)))
-    rows = [[] for _ in range(len(run))]
-    for frame, document in zip(spans.row.tolist(), spans.document.tolist(), strict=True):
-        rows[frame].append(document)
-    return rows
+    return [spans.document[a:b].tolist() for a, b in pairwise(spans.frame.tolist())]
 
 
 def slow_bins(lengths, width, strategy, most=None):
@@ -287,9 +285,6 @@ def test_pk_10_the_function_for_datasets_takes_the_longest_documents_first():
         assert longest_first == made
     made = block_rows({"text": ["1", "2 2", "3 3 3"]}, max_length=4, **PACKED_FIRST_FIT)
     assert made["input_ids"] == [[3, 3, 3, 1], [2, 2]]
-
-
-PACKED_FIRST_FIT = {"packed": True, "packing_strategy": "first_fit"}
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
@@ -699,7 +694,7 @@ def corpora(draw):
     return width, numbered(lengths), specials
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(corpora(), st.sampled_from(STRATEGIES), st.sampled_from(["split", "truncate", "drop"]))
 def test_pk_30_every_source_token_is_in_one_cell_of_a_run_or_counted_as_lost(
     corpus, strategy, overflow
@@ -800,7 +795,7 @@ def test_pk_32_a_plan_reads_no_token_and_a_row_only_its_own_pieces(tmp_path):
     assert len(run) > 80
     assert store.reads.bytes == 0
     row = run.batch([70])
-    pieces = spans.row == 70
+    pieces = slice(*spans.frame[70:72])
     assert row.spans.document.tolist() == spans.document[pieces].tolist()
     held = [documents[d] for d in row.spans.document.tolist()]
     assert row.tokens[row.segment_ids > 0].tolist() == list(itertools.chain(*held))

@@ -247,17 +247,6 @@ def test_ties_in_listed_order():
     assert merge.items(0, 9)[0].tolist() == [0, 1, 2, 0, 1, 2, 1, 2, 1]
 
 
-def test_im_02_ties_depend_on_the_seed_and_on_nothing_else():
-    def order(seed):
-        clocks = [Clock(name, EqualCosts(2, None), 1.0) for name in ("a", "b")]
-        return Merge(clocks, seed=seed, midpoint=False).items(0, 64)[0].tolist()
-
-    assert order(1) == order(1)
-    assert len({tuple(order(seed)) for seed in range(8)}) == 8
-    for seed in range(20):
-        assert sorted(order(seed)[:2]) == [0, 1]
-
-
 def test_ties_do_not_depend_on_how_sources_are_listed():
     names = ["a", "b", "c", "d"]
     seen = set()
@@ -266,14 +255,6 @@ def test_ties_do_not_depend_on_how_sources_are_listed():
         source, _ = Merge(clocks, seed=2, midpoint=False).items(0, 40)
         seen.add("".join(some[i] for i in source.tolist()))
     assert len(seen) == 1
-
-
-def test_im_01_and_im_06_the_smallest_count_first():
-    clocks = [Clock("a", EqualCosts(2, None), 1.0), Clock("b", EqualCosts(2, None), 1.0, base=100)]
-    source, item = Merge(clocks, seed=0, midpoint=False).items(0, 60)
-    assert source[:50].tolist() == [0] * 50
-    assert item[:3].tolist() == [0, 1, 2]
-    assert set(source[50:52].tolist()) == {0, 1}
 
 
 def test_sources_with_nothing_and_with_one_item():
@@ -453,13 +434,3 @@ def test_items_change_places_inside_whole_blocks_alone(block, first, count, end)
     whole = next(edge for edge in range(0, 99, block) if edge >= first + count)
     assert high == (whole if stage.end is None else min(whole, stage.end))
     assert stage.settled(first) == (first + 1 if block == 1 else low)
-
-
-def test_im_18_a_block_far_away_costs_as_much_as_the_first():
-    clocks = [Clock(n, EqualCosts(1, None), w) for n, w in zip("abc", (5.0, 2.0, 1.0), strict=True)]
-    rounds = Rounds(Merge(clocks, seed=0, midpoint=True), 16, None, shuffled=True, seed=0)
-    far = 16 * 10**10
-    source, item = rounds.items(far, far + 16)
-    assert np.bincount(source).tolist() == [10, 4, 2]
-    assert rounds.index(int(source[3]), int(item[3])) == far + 3
-    assert item.max() == 10**11 + 9

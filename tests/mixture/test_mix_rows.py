@@ -1,14 +1,9 @@
 """Rows of the checklist about mixing, for datasets: worked values, and what must be refused."""
 
 import copy
-import itertools
 import json
-import logging
 import math
 import re
-import subprocess
-import sys
-from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -22,14 +17,12 @@ from slowmix import (
     lengths_of,
     listed,
     picks_of,
-    slow_rounds,
     three_stores,
     toy,
     within,
 )
 
 import tokenloom as tl
-from tokenloom.streams.interleaved import interleave
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,104 +63,12 @@ def endless(sources):
     return {name: ds.epochs(None) for name, ds in sources.items()}
 
 
-def equal_rows(stores, *names):
-    """Sources of 80 rows of 8 tokens each."""
-    return {name: stores["long"].windows(SEQ_LEN) for name in names}
-
-
-def letters(dataset, count):
-    return "".join(dataset.picked(range(count))[0])
-
-
-def delivered(dataset, count):
-    """(source, tokens that are not filler) of the first examples, as they are delivered."""
-    batch = dataset.batch(range(count))
-    return list(zip(batch.source, batch.attention_mask.sum(1).tolist(), strict=True))
-
-
 def again(dataset):
     """The dataset as it comes back from its description, by way of JSON text."""
     return tl.from_config(json.loads(json.dumps(dataset.describe(), allow_nan=False)))
 
 
-# -- which source comes next -------------------------------------------------------------------
-
-
-def test_im_01_im_06_counts_of_0_and_100_with_samples_of_two_tokens(stores):
-    """IM-01, IM-06: a0, a1, a2, … until a has consumed 100 as well."""
-    sources = {name: stores["pairs"].windows(2) for name in "ab"}
-    run = tl.mix(sources, initial={"a": 0, "b": 100})
-    names, item = run.picked(range(50))
-    assert names == ["a"] * 50
-    assert item.tolist() == list(range(50))
-    assert sorted(run.picked([50, 51])[0]) == ["a", "b"], "then they are equal, and take turns"
-    assert letters(tl.mix(sources, initial={"a": 100}), 50) == "b" * 50, "the other way round"
-
-
-def test_im_02_c_49_ties_are_random_with_a_fixed_seed(stores):
-    """IM-02: two equal sources are each picked once in every two; who is first is a fair coin."""
-    sources = equal_rows(stores, "a", "b")
-    orders = [letters(tl.mix(sources).seed(seed), 100) for seed in range(20)]
-    assert orders == [letters(tl.mix(sources).seed(seed), 100) for seed in range(20)]
-    assert len(set(orders)) == 20
-    for order in orders:
-        assert all(set(order[i : i + 2]) == {"a", "b"} for i in range(0, 100, 2))
-    firsts = Counter(order[i] for order in orders for i in range(0, 100, 2))
-    assert 420 < firsts["a"] < 580, "1,000 fair coins"
-    control = {letters(tl.mix(sources, rule="round_robin").seed(s), 100) for s in range(20)}
-    assert control == {"ab" * 50}, "in turn nothing is drawn, and a is always first"
-
-
-def test_c_49_a_tie_is_a_hash_and_the_state_has_no_generator(stores):
-    """C-49: ties do not depend on the listing or on what was drawn before; states are integers."""
-    sources = equal_rows(stores, "a", "b", "c")
-    backwards = dict(reversed(sources.items()))
-    assert letters(tl.mix(sources).seed(3), 90) == letters(tl.mix(backwards).seed(3), 90)
-    turns = [letters(tl.mix(s, rule="round_robin"), 3) for s in (sources, backwards)]
-    assert turns == ["abc", "cba"], "the control: in turn the listing is all that counts"
-    run = tl.mix(sources).seed(3)
-    with tl.Loader(run, 8, prefetch=0) as walked, tl.Loader(run, 8, prefetch=0) as jumped:
-        for _ in range(5):
-            next(walked)
-        assert jumped.seek(5).state_dict() == walked.state_dict()
-        state = walked.state_dict()
-    del state["dataset"]
-    kept = {"format", "examples", "step", "fingerprint", "render", "wrapped", "arrays", "sources"}
-    assert state.keys() == kept
-    assert len(json.dumps(state)) < 1024
-    assert {type(value) for one in state["sources"] for value in one.values()} == {str, int}
-
-
-def test_im_03_im_05_c_50_counts_are_the_tokens_of_the_rows_without_filler(three):
-    """IM-03, IM-05, C-50: T tokens a row, not T - 1 targets, and no filler, after every example."""
-    run = tl.mix(many(three), weights={"code": 2}).seed(4)
-    batch = run.batch(range(70))
-    assert (~batch.attention_mask).any(), "some rows have filler"
-    seen, rows = Counter(), Counter()
-    for number, (name, tokens) in enumerate(delivered(run, 70)):
-        told = {one["name"]: (one["rows"], one["tokens"]) for one in run.consumed(number)}
-        assert told == {each: (rows[each], seen[each]) for each in three}
-        seen[name] += tokens
-        rows[name] += 1
-    assert sum(seen.values()) == batch.attention_mask.sum() > batch.loss_mask.sum()
-
-
-def test_c_50_loss_tokens_are_a_cost_of_their_own(tmp_path):
-    """C-50: one document of 8 has 7 targets, four of 2 have 4: 8 and 8 tokens, 7 and 4 trained."""
-    sources = {
-        "whole": toy(tmp_path / "whole", [8] * 40).pack(8).epochs(3),
-        "parts": toy(tmp_path / "parts", [2] * 160).pack(8).epochs(3),
-    }
-    by_tokens, by_loss = (tl.mix(sources, cost=cost) for cost in ("tokens", "loss_tokens"))
-    assert Counter(by_tokens.picked(range(44))[0]) == {"whole": 22, "parts": 22}
-    assert Counter(by_loss.picked(range(44))[0]) == {"whole": 16, "parts": 28}  # 112 and 112
-    batch = by_loss.batch(range(44))
-    trained = Counter()
-    for name, count in zip(batch.source, batch.loss_mask.sum(1).tolist(), strict=True):
-        trained[name] += count
-    assert trained == {"whole": 112, "parts": 112}
-    tokens = {one["name"]: one["tokens"] for one in by_loss.consumed(44)}
-    assert tokens == {"whole": 128, "parts": 224}, "tokens are told all the same"
+# -- loss tokens as a cost ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["boundaries", "columns"])
@@ -192,8 +93,8 @@ def sources_of_loss(request, three, tmp_path_factory):
 
 @pytest.mark.parametrize("options", [{}, {"mask_boundary_loss": False}])
 @pytest.mark.parametrize("rule", ["least_consumed", "weights"])
-def test_c_50_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(sources_of_loss, rule, options):
-    """C-50: the costs of the loop are counted in the batches of each source by itself."""
+def test_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(sources_of_loss, rule, options):
+    """The costs of the loop are counted in the batches of each source by itself."""
     three = sources_of_loss
     sources = {name: ds.render(**options) for name, ds in many(three).items()}
     run = tl.mix(sources, rule=rule, cost="loss_tokens", weights={"wiki": 0.5}).seed(2)
@@ -210,374 +111,7 @@ def test_c_50_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(sources_of_los
     assert picks_of(other, 0, 120) != loop.picks, "the control: tokens are another cost"
 
 
-def test_im_04_counts_are_never_further_apart_than_100(tmp_path):
-    """IM-04: lengths up to 100, after every single example, while both have rows."""
-    rng = np.random.default_rng(5)
-    sources = {}
-    for name in "ab":  # no two of these fit into one row, so a row is a document
-        lengths = rng.integers(51, 101, 90).tolist()
-        sources[name] = toy(tmp_path / name, [*lengths, 100]).pack(100).shuffle()
-    run = tl.mix(sources, stop="first_exhausted").seed(3)
-    counts, apart = Counter(a=0, b=0), []
-    for name, tokens in delivered(run, len(run)):
-        counts[name] += tokens
-        apart.append(abs(counts["a"] - counts["b"]))
-    assert len(run) > 150
-    assert 51 <= max(apart) <= 100
-    told = {one["name"]: one["tokens"] for one in run.consumed(len(run))}
-    assert told == dict(counts)
-    by_rows = tl.mix(sources, cost="rows", stop="first_exhausted").seed(3)
-    counts, apart = Counter(a=0, b=0), []
-    for name, tokens in delivered(by_rows, len(by_rows)):
-        counts[name] += tokens
-        apart.append(abs(counts["a"] - counts["b"]))
-    assert max(apart) > 100, "the control: turns by rows drift apart in tokens"
-
-
-def argmins(run, weights, count):
-    """For each example, whether its source had consumed least for its weight."""
-    names, _ = run.picked(range(count))
-    found = []
-    for number, name in enumerate(names):
-        ratio = {o["name"]: o["tokens"] / weights[o["name"]] for o in run.consumed(number)}
-        found.append(ratio[name] == min(ratio.values()))
-    return found
-
-
-def test_im_07_the_next_source_is_a_pure_function_of_the_counts(three):
-    """IM-07: it has the smallest tokens / weight, always; no weight is ever computed again."""
-    weights = {"wiki": 1.0, "code": 2.0, "books": 0.5}
-    run = tl.mix(many(three), weights=weights).seed(6)
-    assert all(argmins(run, weights, 40))
-    control = tl.mix(many(three), weights=weights, rule="rounds", cost="tokens", block=20)
-    assert not all(argmins(control, weights, 40)), "the control: a block has sources in a row"
-    order = np.random.default_rng(0).permutation(60)
-    fresh = tl.mix(many(three), weights=weights).seed(6)
-    one_by_one = [fresh.picked([index])[0][0] for index in order.tolist()]
-    known = run.picked(range(60))[0]
-    assert one_by_one == [known[index] for index in order.tolist()]
-    assert run.describe()["mix"]["weights"] == weights
-
-
-def test_c_52_weights_are_optional_and_1_by_default(three):
-    """C-52: no weights, weights of 1 and some weights of 1 are one run; others are another."""
-    plain = tl.mix(three).seed(2)
-    assert plain.describe()["mix"]["weights"] == {"wiki": 1.0, "code": 1.0, "books": 1.0}
-    for weights in ({"wiki": 1}, {"wiki": 1, "code": 1.0, "books": np.float32(1)}):
-        same = tl.mix(three, weights=weights).seed(2)
-        assert same.fingerprint == plain.fingerprint
-        assert picks_of(same) == picks_of(plain)
-    other = tl.mix(three, weights={"wiki": 3}).seed(2)
-    assert other.fingerprint != plain.fingerprint
-    assert picks_of(other, 0, 30) != picks_of(plain, 0, 30)
-    rows = {name: [[1] * 3] * 30 for name in "ab"}
-    alone, weighed = interleave(rows), interleave(rows, weights=[1, 1])
-    assert [s.source for s in alone] == [s.source for s in weighed]
-
-
-def test_im_09_restart_is_the_repeat_of_the_row(stores):
-    """IM-09: 2 and 6 rows, with the least-consumed rule; and nothing is repeated but by restart."""
-    sources = {"a": stores["tiny"].windows(16), "b": stores["wiki"].windows(16)}
-    assert [len(ds) for ds in sources.values()] == [2, 6]
-    every = {}
-    for stop in ("all_exhausted", "first_exhausted", "restart"):
-        run = tl.mix(sources, stop=stop).seed(1)
-        every[stop] = letters(run, len(run))
-    assert sorted(every["all_exhausted"][:4]) == ["a", "a", "b", "b"]
-    assert every["all_exhausted"][4:] == "bbbb"
-    assert every["first_exhausted"] == every["all_exhausted"][:4]
-    assert Counter(every["restart"]) == {"a": 6, "b": 6}
-    turns = tl.mix(sources, stop="all_exhausted", rule="round_robin")
-    assert letters(turns, len(turns)) == "ababbbbb"
-
-
-def test_im_11_40_examples_are_20_and_20(three):
-    """IM-11: a state of 20 goes on as if nothing had been, with other steps and the same ties."""
-    equal = many(dict.fromkeys("abc", three["wiki"]))
-    run = tl.mix(equal).seed(42)
-    whole = run.batch(range(40))
-    with tl.Loader(run, 20, prefetch=0) as loader:
-        first = next(loader)
-        state = json.loads(json.dumps(loader.state_dict()))
-    rest = tl.Loader(tl.mix(equal).seed(42), 5, prefetch=0)
-    rest.load_state_dict(state)
-    batches = [first, *(next(rest) for _ in range(4))]
-    assert [name for batch in batches for name in batch.source] == whole.source
-    assert np.array_equal(np.concatenate([b.tokens for b in batches]), whole.tokens)
-    other = tl.mix(equal).seed(43)
-    assert other.batch(range(20, 40)).source != whole.source[20:], "the control: other ties"
-
-
-# -- ranks -------------------------------------------------------------------------------------
-
-
-def test_im_12_c_51_every_rank_computes_the_global_order_and_tells_the_global_counts(three):
-    """IM-12, C-51: what ranks deliver sums up to what each of them tells, without a reduction."""
-    run = tl.mix(many(three), weights={"books": 0.3}).seed(2)
-    for world in (1, 4, 6):
-        ranks = [tl.Loader(run, 12, rank, world, prefetch=0) for rank in range(world)]
-        total = Counter()
-        for _ in range(5):
-            for rank in ranks:
-                batch = next(rank)
-                for name, real in zip(batch.source, batch.attention_mask.sum(1), strict=True):
-                    total[name, "rows"] += 1
-                    total[name, "tokens"] += int(real)
-            for rank in ranks:
-                told = rank.state_dict()["sources"]
-                assert {(o["name"], k): o[k] for o in told for k in ("rows", "tokens")} == total
-
-
-def test_im_13_four_ranks_do_not_correct_four_times(stores):
-    """IM-13: from 0 and 80, 80 samples of 8 tokens on 4 ranks end at 360 and 360."""
-    run = tl.mix(equal_rows(stores, "a", "b"), initial={"b": 80})
-    ranks = [tl.Loader(run, 16, rank, 4, prefetch=0) for rank in range(4)]
-    total = Counter(b=80)
-    for _ in range(5):
-        for rank in ranks:
-            batch = next(rank)
-            for name, tokens in zip(batch.source, batch.attention_mask.sum(1), strict=True):
-                total[name] += int(tokens)
-    assert total == {"a": 360, "b": 360}
-    control = Counter(b=80)  # every rank for itself, from the same counts
-    for _ in range(4):
-        alone = Loop([begin("a", listed([8])), begin("b", listed([8]), initial=80)])
-        for place, _ in alone.run(20):
-            control["ab"[place]] += 8
-    assert control == {"a": 480, "b": 240}, "the control is off by 240"
-
-
-def test_c_64_ranks_share_global_batches_in_slices_and_never_the_rows_of_a_source(stores):
-    """C-64: 10 rows on 4 ranks are 2, 3, 2 and 3 neighbours; an iterator is shared by modulo."""
-    run = tl.mix(equal_rows(stores, "a", "b")).seed(1)
-    ranks = [tl.Loader(run, 10, rank, 4, prefetch=0) for rank in range(4)]
-    for first in (0, 10):
-        found = [next(rank).index.tolist() for rank in ranks]
-        assert found == [
-            [first, first + 1],
-            [first + 2, first + 3, first + 4],
-            [first + 5, first + 6],
-            [first + 7, first + 8, first + 9],
-        ]
-    drawn = [set(run.picked(rank)[0]) for rank in ([0, 1], [10, 11], [2, 3, 4], [7, 8, 9])]
-    assert all(names == {"a", "b"} for names in drawn), "every rank has rows of both sources"
-    rows = {name: [[1]] * 20 for name in "ab"}
-    shares = [[s.index for s in interleave(rows, rank=r, world_size=4)] for r in range(4)]
-    assert shares == [list(range(r, 40, 4)) for r in range(4)]
-
-
-# -- what is told ------------------------------------------------------------------------------
-
-
-def test_im_14_tr_05_the_position_has_real_rows_and_tokens(stores, caplog):
-    """IM-14, TR-05: a line for each source with rows, total, tokens and percent; all are counts."""
-    sources = {
-        "wiki": stores["tiny"].windows(SEQ_LEN),
-        "code": stores["wiki"].windows(SEQ_LEN).epochs(2),
-        "for ever": stores["long"].windows(SEQ_LEN).epochs(None),
-    }
-    loader = tl.Loader(tl.mix(sources, rule="round_robin"), 6, prefetch=0)
-    assert loader.position() == [
-        "wiki: rows=0/4 tokens=0 (0.0%) epochs=0",
-        "code: rows=0/24 tokens=0 (0.0%) epochs=0",
-        "for ever: rows=0 tokens=0 epochs=0",
-    ]
-    next(loader), next(loader)
-    lines = [
-        "wiki: rows=4/4 tokens=32 (100.0%) epochs=1",
-        "code: rows=4/24 tokens=32 (16.7%) epochs=0",
-        "for ever: rows=4 tokens=32 epochs=0",
-    ]
-    assert loader.position() == lines
-    with caplog.at_level(logging.INFO, logger="tokenloom"):
-        loader.log_position()
-    assert [record.getMessage() for record in caplog.records] == [
-        "Dataset Position: step=2 examples=12",
-        *(f"  {line}" for line in lines),
-    ]
-    packed = {"books": stores["books"].pack(SEQ_LEN), "code": stores["code"].pack(SEQ_LEN)}
-    run = tl.mix(packed)
-    loader = tl.Loader(run, 10, prefetch=0)
-    next(loader)
-    counts = Counter()
-    for name, tokens in delivered(run, 10):
-        counts[name] += tokens
-    assert sum(counts.values()) < 10 * SEQ_LEN, "some rows have filler, which is not counted"
-    for line in loader.position():
-        assert f" tokens={counts[line.split(':')[0]]} " in line
-
-
-def test_im_08_tr_05_a_run_and_its_log_without_a_warning_and_without_tensors(tmp_path):
-    """IM-08, TR-05: in a process where every warning is an error and torch cannot be imported."""
-    for name in "ab":
-        toy(tmp_path / name, [SEQ_LEN] * 6)
-    code = """
-import logging, sys
-sys.modules["torch"] = None
-logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
-import numpy as np
-import tokenloom as tl
-run = tl.mix({n: tl.open(sys.argv[1] + "/" + n).windows(8).shuffle() for n in "ab"})
-with tl.Loader(run, 4, fields=("tokens", "labels", "loss_mask")) as loader:
-    for batch in loader:
-        assert type(batch.tokens) is type(batch.labels) is type(batch.loss_mask) is np.ndarray
-        loader.state_dict()
-    loader.log_position()
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(tmp_path)], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-3:] == [
-        "Dataset Position: step=3 examples=12",
-        "  a: rows=6/6 tokens=48 (100.0%) epochs=1",
-        "  b: rows=6/6 tokens=48 (100.0%) epochs=1",
-    ]
-
-
-def test_im_15_a_row_says_its_source_through_the_loader_and_every_shuffle(three):
-    """IM-15: the name on a row is that of the store its tokens come from."""
-    run = tl.mix(three).seed(1)
-    first = {"wiki": range(1, 97), "code": range(300, 343), "books": range(600, 690)}
-    for dataset in (run, run.shuffle(), run.edit(at=7, weights={"code": 3})):
-        with tl.Loader(dataset, 7, 1, 3, prefetch=2) as loader:
-            for batch in loader:
-                for name, tokens, real in zip(
-                    batch.source, batch.tokens, batch.attention_mask, strict=True
-                ):
-                    assert set(tokens[real].tolist()) <= set(first[name])
-
-
-def test_im_16_probabilities_and_turns_for_datasets(stores):
-    """IM-16: [1, 1, 2] is [.25, .25, .5]; blocks are drawn, each in another order."""
-    sources = endless(equal_rows(stores, "a", "b", "c"))
-    run = tl.mix(sources, rule="random", weights={"c": 2}, block=400).seed(3)
-    assert all(part in repr(run) for part in ("1 (25.0%)", "2 (50.0%)"))
-    blocks = [Counter(run.picked(range(i, i + 400))[0]) for i in range(0, 4000, 400)]
-    assert blocks == [{"a": 100, "b": 100, "c": 200}] * 10
-    order = letters(run, 4000)
-    assert len({order[i : i + 400] for i in range(0, 4000, 400)}) == 10
-    doubles = Counter(itertools.pairwise(order))["a", "a"]
-    assert 180 < doubles < 320, "one in 16, as of independent draws"
-    smooth = letters(tl.mix(sources, rule="weights", weights={"c": 2}), 4000)
-    assert Counter(itertools.pairwise(smooth))["a", "a"] == 0, "the control: even shares"
-    assert letters(tl.mix(sources, rule="round_robin"), 6) == "abcabc"
-    for wrong in ({}, [], dict.fromkeys("abc", 0)):
-        for rule in ("least_consumed", "weights", "rounds", "random", "round_robin"):
-            with pytest.raises(ValueError, match=r"^(weights|rule)") as refused:
-                tl.mix(sources, rule=rule, weights=wrong)
-            assert isinstance(refused.value, tl.ConfigError)
-
-
-@pytest.mark.parametrize("rule", ["rounds", "random"])
-def test_im_18_an_index_far_away_is_found_by_arithmetic(stores, rule):
-    """IM-18: blocks of 2,048 with quotas 512, 512, 1,024: index → (source, row) by division."""
-    sources = endless(equal_rows(stores, "a", "b", "c"))
-    run = tl.mix(sources, rule=rule, weights={"c": 2}).seed(5)
-    quotas = {"a": 512, "b": 512, "c": 1024}
-    places = [0, 511, 512, 1023, 1024, 2047]
-    with within(5):
-        for block in (0, 31, 10**3, 10**6 + 1, 10**9 + 7):
-            indices = np.array(places) + 2048 * block
-            names, item = run.picked(indices)
-            for name, k in zip(names, item.tolist(), strict=True):
-                assert k // quotas[name] == block, "quotas of all blocks are the same"
-            if rule == "rounds":
-                assert names == list("aabbcc")
-                assert (item % [512, 512, 512, 512, 1024, 1024]).tolist() == [0, 511] * 2 + [
-                    0,
-                    1023,
-                ]
-            _, row = run.locate(indices)
-            assert row.tolist() == (item % 80).tolist(), "sources are not shuffled here"
-            for index, name, k in zip(indices.tolist(), names, item.tolist(), strict=True):
-                assert run.index(name, [k]).tolist() == [index]
-
-
-def test_im_20_the_log_of_picks_of_any_stretch(three):
-    """IM-20: step, choice and counts of every fourth pick, requested after the event."""
-    run = tl.mix(many(three), weights={"wiki": 2}).seed(3)
-    seen, wanted = Counter(), []
-    for number, (name, tokens) in enumerate(delivered(run, 80)):
-        seen[name] += tokens
-        if number % 4 == 3:
-            wanted.append((number, name, {each: seen[each] for each in three}))
-    fresh = tl.mix(many(three), weights={"wiki": 2}).seed(3)
-    found = [
-        (
-            number,
-            fresh.picked([number])[0][0],
-            {one["name"]: one["tokens"] for one in fresh.consumed(number + 1)},
-        )
-        for number in range(79, -1, -4)
-    ]
-    assert found[::-1] == wanted
-    with tl.Loader(fresh, 4, prefetch=0) as loader:
-        for _, _, counts in wanted:
-            next(loader)
-            assert {o["name"]: o["tokens"] for o in loader.state_dict()["sources"]} == counts
-
-
-def test_im_20_far_away_the_log_costs_no_walk(stores):
-    """IM-20: counts after 10^12 examples, exact for equal weights, without walking there."""
-    run = tl.mix(endless(equal_rows(stores, "a", "b")), cost="rows")
-    with within(5):
-        assert [one["rows"] for one in run.consumed(10**12)] == [5 * 10**11] * 2
-        assert set(run.picked([10**12, 10**12 + 1])[0]) == {"a", "b"}
-
-
-# -- shuffles, ends and seeds ------------------------------------------------------------------
-
-
-def test_c_67_every_dataset_says_whether_it_ends(three):
-    """C-67: finite unless a source is endless; the stop decides what a mix makes of that."""
-    one, without = three["wiki"], three["wiki"].epochs(None)
-    assert (one.is_finite, without.is_finite, without.take(3).is_finite) == (True, False, True)
-    both, some = {"a": one, "b": three["code"]}, {"a": one, "b": three["code"].epochs(None)}
-    ends = {
-        ("first_exhausted", "both"): True,
-        ("first_exhausted", "some"): True,
-        ("all_exhausted", "both"): True,
-        ("restart", "both"): True,
-        ("restart", "some"): False,
-    }
-    for (stop, which), finite in ends.items():
-        run = tl.mix(both if which == "both" else some, stop=stop)
-        assert run.is_finite is finite
-        assert again(run).is_finite is finite
-        if finite:
-            assert len(run) == len(run.batch(range(len(run))).source)
-        else:
-            with pytest.raises(TypeError, match="endless"):
-                len(run)
-        assert run.take(5).is_finite
-    assert tl.mix(some, max_epochs={"b": 2}).is_finite
-    with pytest.raises(tl.ConfigError, match=r"^stop: found 'all_exhausted'.*'b' is endless"):
-        len(tl.mix(some, stop="all_exhausted"))
-
-
-def test_c_69_one_seed_and_a_name_for_every_purpose(three):
-    """C-69: ties, blocks and each source's order have keys of their own under the run's seed."""
-    sources = many(dict.fromkeys("ab", three["wiki"]))
-
-    def parts(inner, outer):
-        """(ties, order of a, order of b) as plain values."""
-        made = {n: ds if inner is None or n == "b" else ds.seed(inner) for n, ds in sources.items()}
-        run = tl.mix(made, cost="rows").seed(outer)
-        orders = [one.locate(np.arange(24))[1].tolist() for one in run.run.sources]
-        return letters(run, 60), *orders
-
-    ties, of_a, of_b = parts(None, 42)
-    assert of_a != of_b, "one store under two names has two orders"
-    assert parts(None, 42) == (ties, of_a, of_b)
-    other = parts(None, 43)
-    assert all(x != y for x, y in zip(other, (ties, of_a, of_b), strict=True))
-    assert parts(7, 42) == (ties, parts(7, 43)[1], of_b), "its own seed is of its own order only"
-    assert parts(42, 43) == (other[0], of_a, other[2])
-    slow = [begin(name, listed([1])) for name in "ab"]
-    picks = Loop(slow, seed=42, midpoint=True).run(40)
-    run = tl.mix(sources, rule="random", block=10).seed(42)
-    assert picks_of(run, 0, 40) == slow_rounds(picks, 10, 2, shuffled=True, seed=42)
+# -- docs --------------------------------------------------------------------------------------
 
 
 def test_do_04_the_risks_are_told_with_what_is_done_about_each():

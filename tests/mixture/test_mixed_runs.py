@@ -165,13 +165,6 @@ def test_indices_out_of_the_run_are_refused(simple):
             mixed[wrong]
 
 
-def test_im_15_and_im_19_every_row_names_its_source(simple):
-    mixed = tl.mix(simple)
-    batch = mixed.batch(np.arange(30))
-    assert batch.source == mixed.picked(np.arange(30))[0]
-    assert [batch.spans.sources[i] for i in batch.spans.source.tolist()] == batch.source
-
-
 def test_tr_05_no_warning_on_the_way(simple, caplog):
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
@@ -308,7 +301,7 @@ def test_a_few_far_indices_are_computed_alone_and_those_in_a_row_together(simple
         ("round_robin", "rows", "first_exhausted"),
     ],
 )
-def test_im_11_resume_and_ranks(varied, rule, cost, stop):
+def test_resume_and_ranks(varied, rule, cost, stop):
     weights = None if rule == "round_robin" else {"packed": 2.0, "spliced": 0.5}
     mixed = mix_of(varied, rule=rule, cost=cost, stop=stop, weights=weights, block=9).seed(8)
     assert_resumable(mixed, batch_size=9, steps=3)
@@ -447,24 +440,6 @@ def test_the_seed_of_the_mix_decides_ties_even_if_sources_have_their_own(simple)
 # -- states --------------------------------------------------------------------------------
 
 
-def test_im_14_the_state_tells_rows_tokens_and_epochs_of_each_source(simple):
-    mixed = tl.mix(simple, weights={"c": 2.5}).seed(1)
-    names, _ = mixed.picked(np.arange(len(mixed)))
-    tokens = mixed.batch(np.arange(len(mixed))).attention_mask.sum(1)
-    with tl.Loader(mixed, 8, prefetch=2) as loader:
-        for _ in loader:
-            state = loader.state_dict()
-            n = state["examples"]
-            assert [one["name"] for one in state["sources"]] == list(simple)
-            for one in state["sources"]:
-                here = np.array(names[:n]) == one["name"]
-                assert one["rows"] == here.sum()
-                assert one["tokens"] == tokens[:n][here].sum()
-                rows = mixed.run.sources[mixed.run.names.index(one["name"])].rows
-                assert one["epochs"] == one["rows"] // rows
-    assert max(one["epochs"] for one in state["sources"]) >= 1
-
-
 def test_a_state_of_another_mix_is_refused_and_names_the_key(simple):
     with tl.Loader(tl.mix(simple, weights={"a": 2}), 8) as loader:
         next(loader)
@@ -495,18 +470,6 @@ def test_other_masks_of_one_source_are_told(simple):
 
 
 # -- the whole, shuffled and cut -----------------------------------------------------------
-
-
-def test_im_17_sources_are_shuffled_on_their_own_by_default(simple):
-    mixed = tl.mix(simple).seed(3)
-    assert mixed.describe()["mix"]["shuffle"] is None
-    _, item = mixed.picked(np.arange(len(mixed)))
-    source = np.array(mixed.picked(np.arange(len(mixed)))[0])
-    for name in simple:
-        assert item[source == name].tolist() == list(range((source == name).sum()))
-    _, row = mixed.locate(np.flatnonzero(source == "a")[:20])
-    assert sorted(row.tolist()) == list(range(20))
-    assert row.tolist() != sorted(row.tolist())
 
 
 def test_an_endless_mix_cannot_be_shuffled_as_a_whole(simple):

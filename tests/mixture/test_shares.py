@@ -115,7 +115,7 @@ class _Table(Priced):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_im_04_the_spread_is_never_above_the_largest_sample(weighted):
+def test_the_spread_is_never_above_the_largest_sample(weighted):
     """consumed / weight of any two sources, after every single draw."""
     rng = np.random.default_rng(4)
     for sources in (2, 5, 12):
@@ -175,43 +175,6 @@ def sources(tmp_path_factory):
         "a": toy(root / "a", lengths_of(1, 400, most=8)).pack(SEQ_LEN).shuffle().epochs(None),
         "b": toy(root / "b", lengths_of(2, 300, most=7)).pack(SEQ_LEN).shuffle().epochs(None),
     }
-
-
-def test_im_03_and_im_05_counts_are_the_tokens_that_were_delivered(sources):
-    mixed = tl.mix(sources, weights={"a": 2.0})
-    batch = mixed.batch(np.arange(300))
-    real = batch.attention_mask.sum(1)
-    names = np.array(batch.source)
-    for examples in (0, 1, 7, 100, 299, 300):
-        for one in mixed.consumed(examples):
-            here = names[:examples] == one["name"]
-            assert one["rows"] == here.sum()
-            assert one["tokens"] == real[:examples][here].sum()
-
-
-def test_im_13_four_ranks_from_0_and_80_end_equal_within_one_sample(sources):
-    mixed = tl.mix(sources, initial={"a": 0, "b": 80})
-    ranks = [tl.Loader(mixed, 16, rank, 4, prefetch=0) for rank in range(4)]
-    total, largest = {"a": 0, "b": 80}, 0
-    for _ in range(5):
-        for rank in ranks:
-            batch = next(rank)
-            tokens = batch.attention_mask.sum(1).tolist()
-            largest = max(largest, *tokens)
-            for name, count in zip(batch.source, tokens, strict=True):
-                total[name] += count
-    assert abs(total["a"] - total["b"]) <= largest
-    assert total["b"] > 80
-
-
-def test_im_12_ranks_together_have_the_global_counts(sources):
-    mixed = tl.mix(sources, weights={"b": 0.3})
-    for world in (1, 3, 8):
-        ranks = [tl.Loader(mixed, 24, rank, world, prefetch=0) for rank in range(world)]
-        names = [name for _ in range(4) for rank in ranks for name in next(rank).source]
-        assert {tuple(s["rows"] for s in rank.state_dict()["sources"]) for rank in ranks} == {
-            (names.count("a"), names.count("b"))
-        }
 
 
 def test_a_source_that_joins_has_its_share_within_one_sample(sources, tmp_path):

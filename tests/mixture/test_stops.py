@@ -86,18 +86,6 @@ def test_items_behind_the_end_of_blocks_never_come(stores, rule, stop):
         assert found.tolist() == [-1, -1, -1]
 
 
-def test_im_09_sizes_two_and_six(tmp_path):
-    sources = {"a": rows_store(tmp_path, "a", 2), "b": rows_store(tmp_path, "b", 6)}
-
-    def letters(**options):
-        mixed = tl.mix(sources, rule="round_robin", **options)
-        return "".join(mixed.batch(range(len(mixed))).source)
-
-    assert letters(stop="all_exhausted") == "ababbbbb"
-    assert letters(stop="first_exhausted") == "abab"
-    assert letters(stop="restart") == letters() == "abababababab"
-
-
 def test_restart_goes_on_into_fresh_epochs(tmp_path):
     sources = {
         "a": rows_store(tmp_path, "a", 3).shuffle(),
@@ -167,42 +155,6 @@ def test_max_epochs_does_not_repeat_what_all_exhausted_shows_once(stores):
 
 def test_max_epochs_is_a_decimal_number(tmp_path):
     assert len(tl.mix({"a": rows_store(tmp_path, "a", 100)}, max_epochs=0.29)) == 29
-
-
-def test_im_06_initial_counts_of_0_and_100(tmp_path):
-    sources = {"a": rows_store(tmp_path, "a", 40), "b": rows_store(tmp_path, "b", 40)}
-    mixed = tl.mix(sources, initial={"a": 0, "b": 100})
-    names, item = mixed.picked(np.arange(13))
-    assert names == ["a"] * 13  # 13 * 8 tokens are the first to pass 100
-    assert item.tolist() == list(range(13))
-    assert mixed.picked([13])[0] == ["b"]
-    expected = expected_of(
-        mixed, "least_consumed", cost="tokens", stop="restart", initial={"b": 100}
-    )
-    assert picks_of(mixed) == expected
-
-
-def test_im_10_least_consumed_with_weights_three_to_one(stores):
-    sources = {name: ds.epochs(None) for name, ds in sources_of(stores).items()}
-    mixed = tl.mix(sources, weights={"books": 3.0})
-    largest = SEQ_LEN
-    for examples in range(1, 160):
-        tokens = {one["name"]: one["tokens"] for one in mixed.consumed(examples)}
-        assert abs(tokens["books"] / 3 - tokens["wiki"]) <= largest
-        assert abs(tokens["wiki"] - tokens["code"]) <= largest
-
-
-def test_im_16_shares_of_1_1_2_and_weights_that_are_none(stores):
-    sources = {name: ds.epochs(None) for name, ds in sources_of(stores).items()}
-    for rule in ("weights", "rounds", "random"):
-        mixed = tl.mix(sources, rule=rule, weights={"wiki": 1, "code": 1, "books": 2}, block=8)
-        rows = [one["rows"] for one in mixed.consumed(4000)]
-        assert rows == [1000, 1000, 2000]
-    for wrong in ({}, {"wiki": 0}, {"wiki": -1}, {"wiki": math.nan}, {"wiki": math.inf}):
-        with pytest.raises(tl.ConfigError, match=r"^weights"):
-            tl.mix(sources, weights=wrong)
-    with pytest.raises(ValueError, match="found nan, allowed: more than 0"):
-        tl.mix(sources, weights={"code": math.nan})
 
 
 @pytest.mark.parametrize("stop", STOPS)

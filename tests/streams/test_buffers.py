@@ -13,7 +13,6 @@ from spoiling import junk, put
 from streamtoys import (
     KINDS,
     Again,
-    StatefulIterable,
     rows_of,
 )
 
@@ -107,28 +106,6 @@ def test_passes_have_orders_of_their_own_and_may_go_on_for_ever():
 # -- together with mixing ----------------------------------------------------------------------
 
 
-def test_im_17_sources_are_shuffled_before_they_are_mixed():
-    def make(rank=0, world_size=1):
-        sources = {
-            "a": buffer_shuffle(rows_of("a", [2] * 30), 8, seed=1, name="a"),
-            "b": window_shuffle(iter(rows_of("b", [3] * 20)), 8, seed=1, name="b"),
-            "c": buffer_shuffle(StatefulIterable(rows_of("c", [5] * 9)), 4, seed=1, name="c"),
-        }
-        return interleave(sources, seed=1, rank=rank, world_size=world_size)
-
-    wanted = [(s.source, s.value) for s in make()]
-    assert len(wanted) == 59
-    stream, found = make(), []
-    for _ in wanted:
-        state, stream = json.loads(json.dumps(stream.state_dict())), make()
-        stream.load_state_dict(state)
-        s = next(stream)
-        found.append((s.source, s.value))
-    assert found == wanted
-    ranks = [[(s.source, s.value) for s in make(rank, 3)] for rank in range(3)]
-    assert ranks == [wanted[rank::3] for rank in range(3)]
-
-
 def test_a_mix_may_be_shuffled_too():
     def make():
         mixed = interleave({"a": rows_of("a", [2] * 9), "b": rows_of("b", [3] * 9)})
@@ -150,30 +127,6 @@ def test_an_endless_shuffle_is_a_source_that_says_so():
         interleave({"a": endless, "b": [[1]] * 5})
     stream = interleave({"a": endless, "b": [[1]] * 5}, stop="first_exhausted", rule="round_robin")
     assert "".join(sample.source for sample in stream) == "ababababab" + "a"
-
-
-def test_c_69_one_seed_and_names_for_every_purpose():
-    """A shuffle has keys of its own, which mixing, other sources and other passes have not."""
-    rows = list(range(12))
-    orders = [
-        list(shuffle(rows, 12, seed=42, name=name))
-        for shuffle in SHUFFLES.values()
-        for name in ("a", "b")
-    ]
-    orders += [list(buffer_shuffle(rows, 12, seed=42, name="a", epochs=2))[12:]]
-    orders += [list(buffer_shuffle(rows, 12, seed=43, name="a"))]
-    assert len({tuple(order) for order in orders}) == len(orders)
-    sources = {name: [[i] for i in rows] for name in "ab"}
-    mixed = [s.source for s in interleave(sources, seed=42)]
-    for seed in (42, 43):  # the seed of a shuffle does not change the order of the mix
-        shuffled = {n: buffer_shuffle(r, 5, seed=seed, name=n) for n, r in sources.items()}
-        assert [s.source for s in interleave(shuffled, seed=42)] == mixed
-    assert list(buffer_shuffle(range(10), 4, seed=42)) == GOLDEN_BUFFER
-    assert list(window_shuffle(range(10), 4, seed=42)) == GOLDEN_WINDOW
-
-
-GOLDEN_BUFFER = [0, 1, 5, 3, 2, 8, 4, 6, 7, 9]
-GOLDEN_WINDOW = [1, 0, 3, 2, 7, 6, 5, 4, 8, 9]
 
 
 # -- rows as JSON ------------------------------------------------------------------------------

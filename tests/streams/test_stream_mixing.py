@@ -2,15 +2,12 @@
 
 import importlib
 import itertools
-import json
 import logging
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from streamtoys import (
     KINDS,
@@ -18,10 +15,8 @@ from streamtoys import (
     Again,
     Thing,
     corpora,
-    lengths,
     names,
     only,
-    rows_of,
     some_counts,
     some_weights,
     stops,
@@ -32,7 +27,7 @@ import tokenloom as tl
 from tokenloom.random.keys import child, key
 from tokenloom.streams.checkpoint import Offset
 from tokenloom.streams.interleaved import interleave
-from tokenloom.streams.picking import Position, choose, shares
+from tokenloom.streams.picking import shares
 from tokenloom.streams.samples import loss_tokens_of, tokens_of
 
 # -- the slow, obvious loop --------------------------------------------------------------------
@@ -65,9 +60,7 @@ def slow_mix(sources, *, weights=None, counts=None, seed=0, stop="all_exhausted"
 
 
 @given(corpora, some_weights, some_counts, stops, st.integers(1, 3), st.integers(0, 5))
-def test_im_01_im_19_the_order_is_that_of_the_obvious_loop(
-    sources, weights, counts, stop, epochs, seed
-):
+def test_the_order_is_that_of_the_obvious_loop(sources, weights, counts, stop, epochs, seed):
     weights, counts = only(weights, sources), only(counts, sources)
     wanted = slow_mix(sources, weights=weights, counts=counts, seed=seed, stop=stop, epochs=epochs)
     stream = interleave(
@@ -80,253 +73,7 @@ def test_im_01_im_19_the_order_is_that_of_the_obvious_loop(
     assert next(stream, None) is None
 
 
-# -- worked values -----------------------------------------------------------------------------
-
-
-def test_im_01_im_06_the_smallest_count_is_chosen():
-    stream = interleave(
-        {"a": rows_of("a", [2, 2, 2]), "b": rows_of("b", [2, 2, 2])}, token_counts=[0, 100]
-    )
-    assert tags(itertools.islice(stream, 3)) == [("a", 0, 0), ("a", 0, 1), ("a", 0, 2)]
-    assert stream.token_counts == {"a": 6, "b": 100}
-
-
-def test_im_02_ties_are_random_with_a_fixed_seed():
-    sources = {"a": [[1]] * 50, "b": [[2]] * 50}
-    orders = [names(interleave(sources, seed=seed)) for seed in range(20)]
-    assert orders == [names(interleave(sources, seed=seed)) for seed in range(20)]
-    assert len(set(orders)) == 20
-    assert {order[0] for order in orders} == {"a", "b"}
-    for order in orders:  # in every two picks each has its turn
-        assert all(set(order[i : i + 2]) == {"a", "b"} for i in range(0, 100, 2))
-    firsts = Counter(order[i] for order in orders for i in range(0, 100, 2))
-    assert 420 < firsts["a"] < 580, "1,000 fair coins"
-
-
-def test_c_49_a_tie_is_a_hash_of_seed_pick_and_name_whatever_the_listing():
-    listed = interleave({"a": [[1]] * 20, "b": [[2]] * 20, "c": [[3]] * 20}, seed=3)
-    other = interleave({"c": [[3]] * 20, "a": [[1]] * 20, "b": [[2]] * 20}, seed=3)
-    assert names(listed) == names(other)
-
-
-@given(corpora, some_counts)
-def test_im_03_im_05_counts_are_the_sums_of_real_lengths(sources, counts):
-    stream = interleave(sources, token_counts=only(counts, sources))
-    seen = Counter(only(counts, sources))
-    for sample in stream:
-        seen[sample.source] += len(sample.value)
-        assert stream.token_counts == {name: seen[name] for name in sources}
-    assert stream.token_counts == {
-        name: counts[name] + sum(map(len, rows)) for name, rows in sources.items()
-    }
-
-
-@given(st.lists(st.lists(st.integers(1, 100), min_size=1, max_size=60), min_size=2, max_size=4))
-def test_im_04_counts_are_never_further_apart_than_the_largest_sample(many):
-    sources = {chr(97 + i): rows_of(chr(97 + i), some) for i, some in enumerate(many)}
-    largest = max(map(max, many))
-    stream = interleave(sources)
-    for _ in stream:
-        if any(at.rows == len(sources[name]) for name, at in stream.positions.items()):
-            break  # a source has given its last sample
-        counts = stream.token_counts.values()
-        assert max(counts) - min(counts) <= largest
-
-
-def test_im_07_the_policy_is_a_pure_function_of_counts():
-    stream = interleave({"a": [[1]], "b": [[1]], "c": [[1]]}, seed=4)
-    at = {"a": Position(cost=5), "b": Position(cost=3), "c": Position(cost=3)}
-    assert len({choose(stream.options, at, 7) for _ in range(50)}) == 1
-    ended = at | {"b": Position(cost=3, ended=True), "c": Position(cost=3, ended=True)}
-    assert choose(stream.options, ended, 7) == "a"
-    picked = {choose(stream.options, at, pick) for pick in range(50)}
-    assert picked == {"b", "c"}, "the pick breaks ties, nothing that happened before does"
-
-
-def test_im_09_sources_of_2_and_6_samples():
-    def order(stop, **given):
-        sources = {"a": rows_of("a", [3] * 2), "b": rows_of("b", [3] * 6)}
-        return names(interleave(sources, stop=stop, **given))
-
-    assert order("all_exhausted", rule="round_robin") == "ababbbbb"
-    assert order("first_exhausted", rule="round_robin") == "abab"
-    assert order("repeat", rule="round_robin") == "abababababab" + "a", "b is not known to end"
-    assert order("all_exhausted", rule="round_robin", epochs=2) == "ababababbbbbbbbb"
-    for seed in range(8):  # equal lengths: each two picks have both, and then b is alone
-        least = order("all_exhausted", seed=seed)
-        assert sorted(least[:2]) == sorted(least[2:4]) == ["a", "b"]
-        assert least[4:] == "bbbb"
-    assert "ababbbbb" in {order("all_exhausted", seed=seed) for seed in range(8)}
-
-
-def test_im_09_repeat_ends_when_every_source_was_read_through():
-    stream = interleave(
-        {"a": rows_of("a", [2] * 2), "b": rows_of("b", [2] * 6)}, stop="repeat", epochs=2
-    )
-    found = tags(stream)
-    assert [row for name, _, row in found if name == "b"] == [0, 1, 2, 3, 4, 5] * 2
-    assert {name for name, _, _ in found} == {"a", "b"}
-    assert abs(stream.token_counts["a"] - 24) <= 2
-    assert stream.is_finite
-
-
-def test_im_09_repeat_without_an_end_goes_on():
-    stream = interleave({"a": [[1]] * 3, "b": [[1]] * 5}, stop="repeat", epochs=None)
-    assert not stream.is_finite
-    assert Counter(names(stream, 1000)) == {"a": 500, "b": 500}
-    assert stream.positions["a"].epoch == 166
-
-
-@given(lengths, lengths, st.integers(0, 9))
-def test_im_10_weights_are_a_ratio_of_tokens_within_one_sample(some, others, seed):
-    sources = {
-        "a": lambda skip: itertools.islice(itertools.cycle(rows_of("a", some)), skip, None),
-        "b": lambda skip: itertools.islice(itertools.cycle(rows_of("b", others)), skip, None),
-    }
-    assume(sum(some) and sum(others) and 0 not in some + others)
-    stream = interleave(sources, weights={"a": 3}, seed=seed)
-    for _ in range(300):
-        next(stream)
-        counts = stream.token_counts
-        assert abs(counts["a"] - 3 * counts["b"]) <= max(max(some), 3 * max(others))
-
-
-def test_im_11_40_samples_are_20_and_20():
-    def make():
-        return interleave({"a": [[1]] * 40, "b": [[2]] * 40, "c": [[3]] * 40}, seed=42)
-
-    whole, first, second = make(), make(), make()
-    wanted = names(whole, 40)
-    start = names(first, 20)
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert start + names(second, 20) == wanted
-    restarted = interleave(
-        {"a": [[1]] * 40, "b": [[2]] * 40, "c": [[3]] * 40}, seed=42, token_counts=[7, 7, 6]
-    )
-    assert start + names(restarted, 20) != wanted, "the control: ties start again"
-
-
-def test_im_11_offsets_of_the_seeds_form_go_on_with_the_same_ties():
-    sources = {"a": rows_of("a", [2] * 40), "b": rows_of("b", [2] * 40)}
-    whole, first = interleave(sources, seed=42), interleave(sources, seed=42)
-    wanted = tags(itertools.islice(whole, 40))
-    start = tags(itertools.islice(first, 20))
-    second = interleave(sources, seed=42, offsets=first.offsets)
-    assert start + tags(itertools.islice(second, 20)) == wanted
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_im_12_c_51_ranks_share_one_order(world):
-    """Counts are global on every rank, and what the ranks deliver sums up to them."""
-    rng = np.random.default_rng(world)
-    sources = {n: rows_of(n, rng.integers(1, 9, 40).tolist()) for n in "abc"}
-    wanted = tags(interleave(sources, seed=1))
-    ranks = [interleave(sources, seed=1, rank=r, world_size=world) for r in range(world)]
-    found = [list(stream) for stream in ranks]
-    assert [tags(some) for some in found] == [wanted[r::world] for r in range(world)]
-    total = Counter()
-    for sample in itertools.chain(*found):
-        total[sample.source] += sample.tokens
-    for stream in ranks:
-        assert stream.token_counts == dict(total)
-        assert stream.picks == 120
-
-
-def test_im_12_states_are_the_same_on_every_rank():
-    sources = {"a": [[1]] * 30, "b": [[1, 1]] * 30}
-    ranks = [interleave(sources, rank=r, world_size=4) for r in range(4)]
-    for _ in range(7):
-        states = []
-        for stream in ranks:
-            next(stream)
-            states.append(json.dumps(stream.state_dict()))
-        assert len(set(states)) == 1
-
-
-def test_im_13_four_ranks_do_not_over_correct():
-    sources = {"a": [[1] * 8] * 80, "b": [[1] * 8] * 80}
-    ranks = [interleave(sources, token_counts={"b": 80}, rank=r, world_size=4) for r in range(4)]
-    totals = Counter(b=80)
-    for stream in ranks:
-        for sample in itertools.islice(stream, 20):
-            totals[sample.source] += sample.tokens
-    assert totals == {"a": 360, "b": 360}
-    assert ranks[0].token_counts == dict(totals)
-
-
-def local_counts(world, steps):
-    """The control: every rank starts from the global counts and steers by its own."""
-    totals = Counter(b=80)
-    for _ in range(world):
-        own = {"a": 0, "b": 80}
-        for _ in range(steps):
-            name = min(own, key=own.get)
-            own[name] += 8
-            totals[name] += 8
-    return totals
-
-
-def test_im_13_that_test_can_fail():
-    assert local_counts(4, 20) == {"a": 480, "b": 240}
-
-
-def test_im_14_tr_05_positions_are_real_rows_and_tokens(caplog):
-    sources = {
-        "wiki": rows_of("w", [2] * 4),
-        "code": iter(rows_of("c", [2] * 6)),
-        "book": lambda skip: rows_of("b", [2] * 3)[skip:],
-    }
-    stream = interleave(sources, totals={"book": 3}, token_counts={"wiki": 2000, "code": 2000})
-    assert stream.position_lines() == [
-        "wiki: 0 of 4 rows (0.0%), 2,000 tokens",
-        "code: 0 rows, 2,000 tokens",
-        "book: 0 of 3 rows (0.0%), 0 tokens",
-    ]
-    names(stream, 3)
-    next(stream), next(stream)
-    with caplog.at_level(logging.INFO, logger="tokenloom"):
-        stream.log_position()
-    assert stream.position_lines()[2] == "book: 3 of 3 rows (100.0%), 6 tokens"
-    assert [record.getMessage() for record in caplog.records] == [
-        "mix: 5 samples, 4,010 tokens",
-        *(f"mix: {line}" for line in stream.position_lines()),
-    ]
-    again = interleave({"a": [[1]] * 4}, stop="repeat", epochs=2)
-    names(again, 5)
-    assert again.position_lines() == ["a: 1 of 4 rows (25.0%) of pass 2, 5 tokens"]
-
-
-def test_im_15_every_sample_says_where_it_is_from():
-    value = {"input_ids": [1, 2, 3, 0], "attention_mask": [1, 1, 1, 0]}
-    sample = next(interleave({"wiki": [value]}))
-    assert sample.value is value, "nothing is copied or converted"
-    assert (sample.source, sample.tokens, sample.index) == ("wiki", 3, 0)
-    assert (sample.epoch, sample.row) == (0, 0)
-
-
-def test_im_16_probabilities_and_round_robin():
-    assert shares([1, 1, 2]) == [0.25, 0.25, 0.5]
-    assert shares({"a": 1, "b": 3}) == [0.25, 0.75]
-    sources = {name: [[1]] * 4000 for name in "abc"}
-    stream = interleave(sources, rule="probability", weights=[1, 1, 2], seed=5)
-    assert stream.shares == {"a": 0.25, "b": 0.25, "c": 0.5}
-    order = names(stream, 4000)
-    found = Counter(order)
-    assert all(abs(found[n] - 4000 * p) < 120 for n, p in stream.shares.items()), found
-    assert order == names(interleave(sources, rule="probability", weights=[1, 1, 2], seed=5), 4000)
-    listed = {name: sources[name] for name in "cba"}
-    same = {"a": 1, "b": 1, "c": 2}
-    assert order == names(interleave(listed, rule="probability", weights=same, seed=5), 4000)
-    assert order != names(interleave(sources, rule="probability", weights=[1, 1, 2]), 4000)
-    assert names(interleave(sources, rule="round_robin"), 6) == "abcabc"
-    assert names(interleave(listed, rule="round_robin"), 6) == "cbacba"
-
-
-def test_im_16_a_share_that_has_dropped_out_goes_to_the_others():
-    sources = {"a": [[1]] * 3, "b": [[1]] * 300, "c": [[1]] * 300}
-    order = names(interleave(sources, rule="probability", weights=[2, 1, 1]))
-    assert Counter(order) == {"a": 3, "b": 300, "c": 300}
-    assert 75 < Counter(order[20:220])["b"] < 125
+# -- wrong weights -----------------------------------------------------------------------------
 
 
 BAD_WEIGHTS = {
@@ -348,31 +95,16 @@ BAD_WEIGHTS = {
 
 @pytest.mark.parametrize(("wrong", "match"), BAD_WEIGHTS.values(), ids=BAD_WEIGHTS)
 @pytest.mark.parametrize("rule", ["least_consumed", "probability"])
-def test_im_16_weights_that_cannot_be_meant_are_refused(wrong, match, rule):
+def test_weights_that_cannot_be_meant_are_refused(wrong, match, rule):
     with pytest.raises(ValueError, match=match) as caught:
         interleave({"a": [[1]], "b": [[1]]}, weights=wrong, rule=rule)
     assert isinstance(caught.value, tl.ConfigError)
 
 
 @pytest.mark.parametrize("wrong", [[], [0, 0], [1, float("nan")], [1, -1]])
-def test_im_16_shares_of_wrong_weights_are_refused(wrong):
+def test_shares_of_wrong_weights_are_refused(wrong):
     with pytest.raises(ValueError, match="weights"):
         shares(wrong)
-
-
-def test_im_20_picks_are_logged_every_so_often(caplog):
-    sources = {"a": [[1]] * 20, "b": [[1]] * 20}
-    stream = interleave(sources, log_every=4, seed=1)
-    with caplog.at_level(logging.DEBUG, logger="tokenloom"):
-        order = names(stream, 12)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"mix: pick {pick} took {order[pick]!r}, tokens {{'a': {half}, 'b': {half}}}"
-        for pick, half in ((3, 2), (7, 4), (11, 6))
-    ]
-    caplog.clear()
-    with caplog.at_level(logging.DEBUG, logger="tokenloom"):
-        list(interleave(sources, log_every=0))
-    assert not caplog.records
 
 
 # -- tokens of a sample ------------------------------------------------------------------------
@@ -398,12 +130,12 @@ def test_im_20_picks_are_logged_every_so_often(caplog):
         ([], 0),
     ],
 )
-def test_c_50_tokens_are_the_input_tokens_that_are_not_filler(sample, tokens):
+def test_tokens_are_the_input_tokens_that_are_not_filler(sample, tokens):
     assert tokens_of(sample) == tokens
     assert next(interleave({"a": [sample]})).tokens == tokens
 
 
-def test_c_50_loss_tokens_are_another_number():
+def test_loss_tokens_are_another_number():
     sample = {"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, -100]}
     assert (tokens_of(sample), loss_tokens_of(sample)) == (4, 2)
     assert loss_tokens_of(Thing(loss_mask=np.array([[True, False], [True, True]]))) == 3
@@ -457,36 +189,7 @@ def test_rows_may_be_what_is_counted():
     assert given.positions["a"].cost == 2 * given.token_counts["a"]
 
 
-def test_im_08_no_tensors_and_no_warnings():
-    """In a process of its own, where every warning is an error and torch cannot be imported."""
-    code = """
-import sys, logging
-sys.modules["torch"] = None
-logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
-import numpy as np
-from tokenloom.streams.interleaved import interleave
-rows = [{"input_ids": np.arange(6), "attention_mask": np.array([1, 1, 1, 1, 0, 0])}] * 5
-stream = interleave({"a": rows, "b": iter(rows), "c": lambda skip: rows[skip:]}, log_every=5)
-for sample in stream:
-    assert sample.value["input_ids"] is rows[0]["input_ids"]
-    stream.state_dict()
-stream.log_position()
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines[-4:] == [
-        "mix: 15 samples, 60 tokens",
-        "mix: a: 5 of 5 rows (100.0%), 20 tokens",
-        "mix: b: 5 rows, 20 tokens",
-        "mix: c: 5 rows, 20 tokens",
-    ]
-    assert lines[2].startswith("mix: pick 14 took ")
-
-
-def test_im_08_torch_tensors_are_counted_as_they_are():
+def test_torch_tensors_are_counted_as_they_are():
     torch = importlib.import_module("torch")
     sample = {"input_ids": torch.arange(4), "attention_mask": torch.tensor([1, 1, 1, 0])}
     assert tokens_of(sample) == 3
@@ -564,7 +267,7 @@ def test_pairs_are_sources_too():
 
 @pytest.mark.parametrize("kind", sorted(ONCE))
 @pytest.mark.parametrize("given", [{"stop": "repeat"}, {"epochs": 2}], ids=str)
-def test_im_09_an_iterator_cannot_begin_again(kind, given):
+def test_an_iterator_cannot_begin_again(kind, given):
     with pytest.raises(
         tl.ConfigError, match=r"sources\.b: found \w+, an iterator, which can be read only once"
     ):
@@ -624,22 +327,3 @@ def test_a_source_that_fails_stops_the_stream_instead_of_dropping_out():
 def test_a_callable_that_gives_no_rows_is_refused():
     with pytest.raises(tl.ConfigError, match=r"sources\.a: called with 0, it gave int"):
         next(interleave({"a": lambda skip: 5}))
-
-
-# -- seeds -------------------------------------------------------------------------------------
-
-
-def test_c_69_the_order_of_a_mix_has_a_seed_of_its_own():
-    """One run seed: ties and draws are purposes of it, and other keys leave them alone."""
-    ties = key(42, "mix", "stream", "ties")
-    draws = key(42, "mix", "stream", "draws")
-    assert len({ties, draws, key(42, "mix", "ties"), key(42, "main", "stream", "buffer", 0)}) == 4
-    sources = {"a": [[1]] * 40, "b": [[1]] * 40}
-    assert names(interleave(sources, seed=42)) == names(interleave(sources, seed=np.int64(42)))
-    golden = names(interleave(sources, seed=42), 24)
-    assert golden == GOLDEN_TIES, "a change of this order is a new format of the state"
-    assert names(interleave(sources, seed=42, rule="probability"), 24) == GOLDEN_DRAWS
-
-
-GOLDEN_TIES = "bababaabababbabababaabba"
-GOLDEN_DRAWS = "aabaaabbbaaaabaabaabaaaa"

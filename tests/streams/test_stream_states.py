@@ -3,8 +3,6 @@
 import importlib
 import itertools
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import assume, given
@@ -37,9 +35,7 @@ from tokenloom.streams.picking import RULES
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(corpora, some_weights, stops, st.integers(1, 2), st.sampled_from(sorted(RULES)))
-def test_im_11_ck_12_a_state_of_any_moment_goes_on_exactly(
-    kind, sources, weights, stop, epochs, rule
-):
+def test_ck_12_a_state_of_any_moment_goes_on_exactly(kind, sources, weights, stop, epochs, rule):
     """Every step is done by a stream that was made anew and restored just before."""
     assume(kind not in ONCE or (stop != "repeat" and epochs == 1))
     given = {"rule": rule, "stop": stop, "epochs": epochs, "seed": 3}
@@ -57,7 +53,7 @@ def test_im_11_ck_12_a_state_of_any_moment_goes_on_exactly(
 
 
 @given(corpora, st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(0, 3))
-def test_im_12_a_state_of_w_ranks_is_resumed_by_any_other_number(sources, worlds, seed):
+def test_a_state_of_w_ranks_is_resumed_by_any_other_number(sources, worlds, seed):
     wanted, found, state = tags(interleave(sources, seed=seed)), [], None
     for world in itertools.cycle(worlds):
         ranks = [interleave(sources, seed=seed, rank=r, world_size=world) for r in range(world)]
@@ -149,30 +145,6 @@ def test_further_passes_are_told_to_a_source_that_wants_to_know():
     again.load_state_dict(stream.state_dict())
     assert other.told == (2,)
     assert tags(again) == [("a", 2, 1)]
-
-
-def test_im_11_a_state_goes_on_in_another_process():
-    code = """
-import json, sys
-from tokenloom.streams.interleaved import interleave
-sources = {n: [[1] * (1 + (7 * r) % k) for r in range(30)] for n, k in (("a", 5), ("b", 4))}
-stream = interleave(sources, seed=9, world_size=1)
-stream.load_state_dict(json.load(sys.stdin))
-print(json.dumps([[s.source, s.row, s.index] for s in stream]))
-"""
-    sources = {n: [[1] * (1 + (7 * r) % k) for r in range(30)] for n, k in (("a", 5), ("b", 4))}
-    wanted = [[s.source, s.row, s.index] for s in interleave(sources, seed=9)]
-    stream = interleave(sources, seed=9, rank=2, world_size=3)
-    for _ in range(7):
-        next(stream)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(stream.state_dict()),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == wanted[21:]
 
 
 def test_streams_are_sources_of_streams():
