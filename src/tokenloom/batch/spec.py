@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom.arguments import one_of
+from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 
 __all__ = ["PAINTED", "RenderSpec"]
+
+TOKENS = -(1 << 31), (1 << 31) - 1  # what a cell can hold
+
+MOST_OFFSET = 1 << 30  # with the cells of the longest frame still a position of 31 bits
 
 PAINTED = {
     "segment_ids": np.int32,
@@ -68,6 +72,9 @@ class RenderSpec:
             ("trailing", ("filler", "doc")),
         ):
             one_of(name, getattr(self, name), allowed)
+        for name in ("pad_id", "eos_id", "ignore_id"):
+            check_between(name, getattr(self, name), *TOKENS)
+        check_between("position_offset", self.position_offset, -MOST_OFFSET, MOST_OFFSET)
         if self.segments == "eos" and self.eos_id is None:
             raise ConfigError(
                 "eos_id: missing; segments='eos' needs the token that ends documents. Give it."

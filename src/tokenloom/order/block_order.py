@@ -327,7 +327,8 @@ class _Equal:
         self._kept: tuple[int, Int64] = (-1, np.empty(0, np.int64))
         whole = blocks.rows // blocks.size
         self.body = whole * blocks.size
-        self._band_rows = lanes * window_blocks * blocks.size
+        # a band that ends beyond the last row is alike wherever it ends; this one is an int64
+        self._band_rows = min(lanes * window_blocks * blocks.size, self.body + 1)
         self._full_bands = self.body // self._band_rows
         of_one = min(whole, lanes * window_blocks)  # blocks of a band
         self._full = LaneRounds(_lane_blocks(of_one, lanes) * blocks.size)

@@ -1,0 +1,162 @@
+"""Whatever integer stands in a description: it is understood, or refused with its path."""
+
+import copy
+import warnings
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tokenloom as tl
+
+LONGEST = 1 << 12  # cells of a row that is made
+
+INT32 = 1 << 31
+
+
+def make_runs(folder):
+    """Runs that together have every integer of a description."""
+    rows = [
+        {"input_ids": [(7 * i + j) % 50 + 3 for j in range(20 + 3 * i)], "id": str(i)}
+        for i in range(30)
+    ]
+    masked = [{**row, "loss_mask": [1] * len(row["input_ids"])} for row in rows]
+    build = {"tokenizer": None, "vocab_size": 100, "id_key": "id", "progress": False}
+    a = tl.build(rows, folder / "a", **build)
+    b = tl.build(masked, folder / "b", **build)
+    pair = {"x": a.windows(8).shuffle(), "y": b.pack(8).shuffle()}
+    mixed = tl.mix(pair).seed(3)
+    cut = {"min_len": 2, "max_len": 90, "max_doc_tokens": 40, "stride": 2, "min_row_len": 2}
+    specials = {"add_bos": True, "bos_id": 1, "add_eos": True, "eos_id": 2}
+    few = a.select(num_docs=4, min_doc_length=3, max_doc_length=60, seed=4)
+    return {
+        "windows": a.windows(8, tail="keep", lookahead=True, overlap=1)
+        .shuffle()
+        .epochs(3)
+        .seed(7)
+        .render(ignore_id=5, pad_id=1, train_on_eos=False, eos_id=9),
+        "packed": a.pack(16, **specials, **cut, max_docs_per_bin=3, group_docs=5)
+        .block_shuffle(window_blocks=2, lanes=2)
+        .take(9),
+        "aligned": a.windows(8, align=64).block_shuffle(window_blocks=2, lanes=2),
+        "era": a.pack(16, strategy="sequential", shuffle_output=True, shuffle_seed=3).era_shuffle(
+            4
+        ),
+        "selected": few.windows(8).take(10),
+        "listed": a.select(doc_index=[1, 2, 5]).windows(8),
+        "split": a.split({"a": 0.5, "b": 0.5}, seed=5)["a"].windows(8),
+        "spliced": few.splice(
+            32, content_length=8, min_copy_len=2, bos=1, content_stride=2, offset_jitter=2
+        ),
+        "relative": few.splice(32, content_length=9, position_scheme="relative", epoch_length=10),
+        "by document": few.splice(
+            32, content_length=8, doc_strides=[1, 2, 3, 1], doc_groups=[1, 1, 2, 2], sampler="quota"
+        ),
+        "mixed": mixed,
+        "capped": tl.mix(pair, rule="weights", max_epochs={"x": 2}, stop="all_exhausted").take(7),
+        "rounds": tl.mix(pair, rule="rounds", block=16),
+        "edited": mixed.edit(at=10, weights={"x": 3})
+        .edit(at=20, quarantine=[("y", 2)])
+        .edit(at=40, add={"z": a.windows(8).shuffle()}, weights={"z": 1}),
+    }
+
+
+NAMES = (
+    *("windows", "packed", "aligned", "era", "selected", "listed", "split", "spliced"),
+    *("relative", "by document", "mixed", "capped", "rounds", "edited"),
+)
+
+
+def integers_in(value, path=()):
+    """Paths of what is an integer, or null where an integer may stand."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from integers_in(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from integers_in(inner, (*path, number))
+    elif value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        yield path
+
+
+@pytest.fixture(scope="module")
+def descriptions(tmp_path_factory):
+    """By name: a description, and its integers (of stores and masks once for each layout)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = make_runs(tmp_path_factory.mktemp("integers"))
+    assert set(runs) == set(NAMES)
+    known, found = set(), {}
+    for name, run in runs.items():
+        described = run.describe()
+        kinds = tuple(one["layout"]["kind"] for one in described.get("sources", [described]))
+        paths = []
+        for path in integers_in(described):
+            place = kinds, *path
+            if not {"store", "render"} & set(path) or place not in known:
+                paths.append(path)
+            known.add(place)
+        found[name] = described, paths
+    return found
+
+
+def put(description, path, value):
+    changed = copy.deepcopy(description)
+    here = changed
+    for key in path[:-1]:
+        here = here[key]
+    here[path[-1]] = value
+    return changed
+
+
+def make_a_row(description):
+    run = tl.from_config(description)
+    str(run)
+    first, *_ = description.get("sources", [description])
+    if first["layout"]["seq_len"] <= LONGEST and (not run.is_finite or len(run)):
+        batch = run[0]
+        assert batch.labels.shape == batch.tokens.shape == batch.position_ids.shape
+        run.at(0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=5)
+@given(value=st.integers(-(2**65), 2**65))
+@example(value=-(2**63))
+@example(value=2**63 - 1)
+@example(value=2**62)
+@example(value=INT32)
+@example(value=-INT32 - 1)
+@example(value=-1)
+@example(value=0)
+def test_any_integer_in_a_description_is_understood_or_refused(name, value, descriptions):
+    description, paths = descriptions[name]
+    for path in paths:
+        try:
+            make_a_row(put(description, path, value))
+        except tl.TokenloomError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{path} = {value}: {type(error).__name__}: {error}") from error
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("pad_id", value) for value in (-(2**63), -INT32 - 1, INT32, 2**63 - 1)),
+        *(("eos_id", value) for value in (-(2**63), INT32)),
+        *(("ignore_id", value) for value in (-(2**63), INT32)),
+        *(("position_offset", value) for value in (-(2**63), 2**30 + 1, INT32 - 1)),
+    ],
+)
+def test_what_no_int32_holds_is_refused_with_its_path(key, value, descriptions):
+    description, _ = descriptions["windows"]
+    with pytest.raises(tl.ConfigError, match=rf"^\$\.render\b.*\b{key}: .*{value}"):
+        tl.from_config(put(description, ("render", key), value))
+
+
+def test_the_largest_positions_that_a_row_can_have_are_not_wrapped(descriptions):
+    description, _ = descriptions["windows"]
+    run = tl.from_config(put(description, ("render", "position_offset"), 2**30))
+    assert run[0].position_ids[0, :3].tolist() == [2**30, 2**30 + 1, 2**30 + 2]
