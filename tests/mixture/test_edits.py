@@ -308,7 +308,8 @@ def test_quarantined_documents_are_blank_from_there_on_and_only_there(three, nam
         assert np.array_equal(getattr(batch, array)[untouched], getattr(plain, array)[untouched])
     assert picks_of(edited) == picks_of(mixed), "order stays"
     assert edited.consumed(n) == mixed.consumed(n), "counts and planned costs stay"
-    tl.check_batch(batch)
+    report = tl.check_batch(batch)
+    assert report.ok, report
 
 
 def test_a_second_quarantine_does_not_lift_the_first(three):

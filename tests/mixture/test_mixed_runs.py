@@ -93,7 +93,8 @@ def test_rows_of_a_mix_are_the_rows_of_its_sources(varied):
         spans, own = mixed.spans(here), lone.spans
         for column in ("document", "start", "length", "at", "address", "flags", "row"):
             assert np.array_equal(getattr(spans, column), getattr(own, column)), (name, column)
-    tl.check_batch(batch)
+    report = tl.check_batch(batch)
+    assert report.ok, report
 
 
 def test_different_ways_of_rendering_stand_in_one_batch(varied):
@@ -146,7 +147,8 @@ def test_the_loader_gives_the_same_rows_by_blocks_and_by_ranges(varied, fetch):
             for array in fields[:-1]:
                 assert np.array_equal(getattr(batch, array)[real], getattr(alone, array)), array
             assert not batch.loss_mask[~real].any()
-            tl.check_batch(batch)
+            report = tl.check_batch(batch)
+            assert report.ok, report
 
 
 def test_any_list_of_indices_is_the_stack_of_singles(varied):
