@@ -154,9 +154,7 @@ class SlowSource:
     def _spliced(self, place, t, inside, at, lead, spec) -> Piece:
         offsets = tuple(FIRST if lead and one == 0 else one - lead for one in inside)
         seams = () if spec.roll_loss else tuple(k for k, one in enumerate(inside) if k and not one)
-        begins = offsets[0] in (FIRST, 0) if lead else offsets[0] == 0
-        continues = not (offsets[0] == FIRST if lead else begins)
-        return Piece(self.chosen[place], at, offsets, 0, continues, seams)
+        return Piece(self.chosen[place], at, offsets, 0, offsets[0] > 0, seams)
 
     # -- orders ----------------------------------------------------------------------------
 

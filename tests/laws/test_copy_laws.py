@@ -36,6 +36,8 @@ def test_a_description_makes_the_same_run(known, draw):
 @law
 def test_a_saved_run_loads_as_the_same_run(known, draw):
     _, run = draw_run(draw, known)
+    if not length_of(run):  # a file is of a run that can be trained
+        return
     path = known.folder / f"run.{draw.choice(['yaml', 'json'])}"
     try:
         tl.save(run, path, overwrite=True)

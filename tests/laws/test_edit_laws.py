@@ -34,6 +34,8 @@ def test_a_state_from_before_an_edit_loads_and_one_from_behind_it_does_not(known
         return
     before = make_run(Recipe(recipe.sources, recipe.seed, recipe.mix, recipe.edits[:-1]), known)
     at, n = recipe.edits[-1]["at"], length_of(before)
+    if not n or not length_of(run):
+        return
     loader = tl.Loader(before, 1, untrained="zero")
     for examples in {0, at, min(at + 1, n), min(at + 5, n)}:
         if examples > n:

@@ -221,12 +221,12 @@ def weights_of(batch):
 
 @law
 def test_a_plan_digest_is_the_hash_of_spans(known, draw):
-    _, run = draw_run(draw, known)
-    n = length_of(run)
+    recipe, run = draw_run(draw, known)
+    n, names = length_of(run), list(sources_of(recipe))
     spans, rows = run.spans(range(n)), []
     epochs = run.locate(range(n))[0].tolist()
     for row in range(n):
-        source = int(spans.source[row])
+        source = names.index(spans.sources[int(spans.source[row])])
         table = [
             (source, epochs[row], *(int(getattr(spans, name)[k]) for name in SPAN))
             for k in range(int(spans.frame[row]), int(spans.frame[row + 1]))
