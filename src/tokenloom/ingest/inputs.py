@@ -331,7 +331,8 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
         folder = Path(*fixed)
         if not folder.is_dir():
             _missing(where, str(folder))
-        matches = sorted(map(Path, glob.glob(text, recursive=True)), key=lambda path: path.parts)
+        found_once = set(map(Path, glob.glob(text, recursive=True)))  # two ** find a file twice
+        matches = sorted(found_once, key=lambda path: path.parts)
         candidates = [path for path in matches if not path.is_dir()]
         paths = [path for path in candidates if kind is not None or fits(path, None)]
     else:

@@ -9,11 +9,12 @@ which reaches the bucket with the credentials of its own environment.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tokenloom.arguments import Place, Url
@@ -70,7 +71,8 @@ def find_objects(where: str, url: Url) -> tuple[list[FoundObject], bool]:
     """The objects that a URL names, in order of their keys, and whether it is one object itself.
 
     A URL is an object, a folder (everything below it; names that start with a dot are left out), or
-    a pattern with ``*``, ``?``, ``[…]`` and ``**``.
+    a pattern with ``*``, ``?``, ``[…]`` and ``**``, as `glob.glob` reads it. An object of exactly
+    that name wins over a pattern.
 
     Raises:
         InputError: nothing is there, or the server does not list names.
@@ -87,18 +89,17 @@ def find_objects(where: str, url: Url) -> tuple[list[FoundObject], bool]:
     with _as_input(url):
         parts = url.key.split("/")
         fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
-        if fixed is None:
-            meta = client.head(url.key)
-            if meta is not None:
-                return [FoundObject(url, *meta[:2])], True
+        meta = client.head(url.key)
+        if meta is not None:
+            return [FoundObject(url, *meta[:2])], True
         if not client.lists:
             raise InputError(
                 f"{where}: {url} is no file, and this server lists no names. Name every file."
             )
         folder = "/".join(parts[:fixed])
-        wanted = re.compile(_pattern(parts[fixed:] if fixed is not None else ["**", "*"]))
+        finds = _matcher(parts[fixed:] if fixed is not None else ["**"])
         skip = len(folder) + 1 if folder else 0
-        below = [one for one in client.list(folder) if wanted.fullmatch(one.key[skip:])]
+        below = [one for one in client.list(folder) if finds(one.key[skip:])]
     if not below:
         raise InputError(f"{where}: there is no object or folder {url}. Check the spelling.")
     below.sort(key=lambda one: one.key.split("/"))
@@ -107,33 +108,38 @@ def find_objects(where: str, url: Url) -> tuple[list[FoundObject], bool]:
     ], False
 
 
-def _pattern(parts: Sequence[str]) -> str:
-    """The regular expression of a glob; as in a shell, a star passes over hidden names.
+def _matcher(parts: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a key is one that `glob.glob(..., recursive=True)` would find by these parts.
 
-    >>> bool(re.fullmatch(_pattern(["**", "[a-c]?.gz"]), "x/y/b1.gz"))
-    True
+    A part matches a name as `fnmatch` says, ``**`` any folders (as the last part: whatever is below
+    them), and neither matches a name that starts with a dot unless the part does.
+
+    >>> finds = _matcher(["**", "[!b-z]?.gz"])
+    >>> [finds(key) for key in ("x/y/a1.gz", "a1.gz", "x/b1.gz", "x/.a.gz")]
+    [True, True, False, False]
     """
-    found = [
-        r"(?:(?!\.)[^/]+/)*"
-        if part == "**" and number < len(parts) - 1
-        else ("" if part.startswith(".") else r"(?!\.)")
-        + _MAGIC.sub(_one_of, part)
-        + ("/" if number < len(parts) - 1 else "")
-        for number, part in enumerate(parts)
-    ]
-    return "".join(found)
+    known = [re.compile(fnmatch.translate(part)) for part in parts]
+    last = len(parts) - 1
 
+    def finds(key: str) -> bool:
+        places = {0}  # parts that the next name may be matched with
+        for name in key.split("/"):
+            for place in sorted(places):
+                while place < last and parts[place] == "**":  # no folder at all
+                    place += 1
+                    places.add(place)
+            after = set()
+            for place in places - {len(parts)}:
+                if name.startswith(".") and not parts[place].startswith("."):
+                    continue
+                if parts[place] == "**":
+                    after |= {place, len(parts)} if place == last else {place}
+                elif known[place].match(name):
+                    after.add(place + 1)
+            places = after
+        return len(parts) in places
 
-_MAGIC = re.compile(r"\*+|\?|\[[^\]]+\]|.", re.DOTALL)
-
-
-def _one_of(found: re.Match[str]) -> str:
-    """A piece of a glob as a regular expression."""
-    text = found[0]
-    if text[0] == "[" and len(text) > 1:
-        negated, inner = text[1] == "!", text[1:-1].replace("\\", r"\\")
-        return f"[^/{inner[1:]}]" if negated else f"[{inner}]"
-    return {"*": "[^/]*", "?": "[^/]"}.get(text[0], re.escape(text))
+    return finds
 
 
 def first_bytes(found: Sequence[FoundObject], count: int) -> list[bytes]:
