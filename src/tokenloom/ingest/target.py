@@ -7,7 +7,8 @@ locked or swept.
 
 What is ever removed (`collect`), only there and only under names that we make, exactly:
 
-- Temporary files of builds that died always go.
+- Temporary files of builds that died always go; where there are no locks, those that nothing was
+  written into for some hours, because a build that runs has such files, too.
 - Shards that no manifest names are the work of an unfinished build or append: they go only with
   ``unfinished=True``, because running that build again would go on after them, and only if their
   commit record is ours.
@@ -308,13 +309,19 @@ class Collected:
 
     Attributes:
         removed: names that were removed.
-        unfinished: shards and lists of a build that has not finished, or whose manifest was lost.
+        unfinished: shards and lists of a build that has not finished, or whose manifest was lost,
+            and where there are no locks temporary files that may be of a build that runs.
         strangers: names as we make them, over content that is not ours.
     """
 
     removed: tuple[str, ...]
     unfinished: tuple[str, ...]
     strangers: tuple[str, ...] = ()
+
+    def without(self, names: Collection[str]) -> Collected:
+        """The same, with these names left as they are."""
+        removed = tuple(name for name in self.removed if name not in names)
+        return Collected(removed, (*self.unfinished, *names), self.strangers)
 
 
 def collect(
@@ -330,7 +337,8 @@ def collect(
     """Remove what no snapshot needs.
 
     Where there are no locks, as in buckets, a build that runs cannot be told from one that died:
-    its shards are removed only if nothing was written into them for `idle_hours`.
+    its shards and temporary files are removed only if nothing was written into them for
+    `idle_hours`.
 
     Raises:
         StoreNotFound: the directory holds no store; nothing in it was touched.
@@ -343,25 +351,32 @@ def collect(
             raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
         standing = _ours(root, files)  # somebody may have been here before we had the lock
         found = _collectable(root, standing, old_snapshots, pinned, unfinished, files)
-        if unfinished and held is None and locked:
-            fresh = _collectable(root, standing, old_snapshots, pinned, False, files).unfinished
-            _refuse_fresh(root, fresh, idle_hours, files)
+        if held is None and locked:
+            waiting = _collectable(root, standing, old_snapshots, pinned, False, files).unfinished
+            temporary = remains(standing)
+            if unfinished:
+                _refuse_fresh(root, [*waiting, *temporary], idle_hours, files)
+            found = found.without(_fresh(root, temporary, idle_hours, files))
         if not dry_run:
             remove_names(root, found.removed, files)
             files.sync_directory(root)
         return found
 
 
+def _fresh(root: Place, names: Sequence[str], idle_hours: float, files: Files) -> dict[str, float]:
+    """What was written a short while ago, perhaps by a build that runs: name → hours ago."""
+    hours = {name: files.idle(root / name) / 3600 for name in names}
+    return {name: ago for name, ago in hours.items() if ago < idle_hours}
+
+
 def _refuse_fresh(root: Place, names: Sequence[str], idle_hours: float, files: Files) -> None:
-    """Raises if something was written a short while ago, perhaps by a build that runs."""
-    for name in names:
-        hours = files.idle(root / name) / 3600
-        if hours < idle_hours:
-            raise StoreBusy(
-                f"{root / name}: it was written {hours:.1f} hours ago, perhaps by a build that is "
-                f"running: there are no locks here to tell. Allowed: {idle_hours:g} hours without "
-                "a change. If no build is running, pass --idle-hours 0."
-            )
+    """Raises if something was written a short while ago."""
+    for name, hours in _fresh(root, names, idle_hours, files).items():
+        raise StoreBusy(
+            f"{root / name}: it was written {hours:.1f} hours ago, perhaps by a build that is "
+            f"running: there are no locks here to tell. Allowed: {idle_hours:g} hours without "
+            "a change. If no build is running, pass --idle-hours 0."
+        )
 
 
 def _ours(root: Place, files: Files) -> Standing:

@@ -309,8 +309,7 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
         type=real,
         default=24.0,
         metavar="H",
-        help="where nothing locks (buckets): unfinished shards that nobody wrote to for so long "
-        "(default: 24)",
+        help="where nothing locks (buckets): only what no build wrote to for so long (default: 24)",
     )
     gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     for command in (verify, seal, gc):
