@@ -41,10 +41,10 @@ def features_of(made):
 # -- boundaries to positions -------------------------------------------------------------------
 
 
-def test_bc_01_two_documents_of_four_tokens_start_at_0_and_4(store_of):
+def test_bc_01_two_documents_of_four_tokens_start_at_0_and_4(shared_store_of):
     made = block_tokenize({"text": ["5 6 7 8", "9 10 11 12"]}, words, packed=True, **NO_SPECIALS)
     assert made["document_starts"] == [[0, 4]]
-    batch = store_of([[5, 6, 7, 8], [9, 10, 11, 12]]).pack(8).batch([0])
+    batch = shared_store_of([5, 6, 7, 8], [9, 10, 11, 12]).pack(8).batch([0])
     assert batch.document_starts.tolist() == [[0, 4]]
     assert batch.document_starts.dtype == np.int32
     assert boundaries.segment_ids([[0, 4]], 8).tolist() == [[1, 1, 1, 1, 2, 2, 2, 2]]
@@ -116,10 +116,10 @@ def test_bc_07_arrays_are_those_of_torch_or_of_numpy():
     }
 
 
-def test_bc_08_a_batch_has_input_ids_labels_and_position_ids(store_of):
+def test_bc_08_a_batch_has_input_ids_labels_and_position_ids(shared_store_of):
     names = {"input_ids", "labels", "position_ids"}
     assert set(collate([feature([5, 6, 7], [0, 2])])) == names
-    run = store_of([[5, 6, 7], [8, 9]]).pack(5)
+    run = shared_store_of([5, 6, 7], [8, 9]).pack(5)
     assert names <= set(dict(run.batch([0])))
     (batch,) = dataloader(run, 1)
     assert names <= set(batch)
@@ -158,9 +158,9 @@ def test_bc_09_a_transformers_tokenizer_whose_pad_is_eos_is_safe():
     assert made["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 2, 3]]
 
 
-def test_bc_09_a_store_has_its_boundaries_from_offsets_whatever_the_tokens_are(store_of):
+def test_bc_09_a_store_has_its_boundaries_from_offsets_whatever_the_tokens_are(shared_store_of):
     """PAD, EOS and BOS are one id, and stand inside documents."""
-    run = store_of([[0, 5, 0, 6], [0, 0]]).pack(
+    run = shared_store_of([0, 5, 0, 6], [0, 0]).pack(
         12, strategy="greedy", add_bos=True, bos_id=0, add_eos=True, eos_id=0
     )
     batch = run.render(pad_id=0).batch([0])
@@ -275,21 +275,21 @@ def test_bc_15_truncation_to_6_of_10_tokens_drops_the_start_at_8():
         collate([row], max_length=6)
 
 
-def test_bc_16_padding_is_segment_0_and_counts_from_0_like_a_segment_of_its_own(store_of):
+def test_bc_16_padding_is_segment_0_and_counts_from_0_like_a_segment_of_its_own(shared_store_of):
     rows = [feature([15, 16, 17], [0]), feature([1] * 5, [0])]
     made = collate(rows, segment_ids=True, attention_mask=True)
     assert made["position_ids"][0].tolist() == [0, 1, 2, 0, 1]
     assert made["segment_ids"][0].tolist() == [1, 1, 1, 0, 0]
     assert made["attention_mask"][0].tolist() == [1, 1, 1, 0, 0]
     assert boundaries.position_ids([[0]], 5, [3]).tolist() == [[0, 1, 2, 0, 1]]
-    batch = store_of([[15, 16, 17]]).pack(5).batch([0])
+    batch = shared_store_of([15, 16, 17]).pack(5).batch([0])
     assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1]
     assert batch.segment_ids[0].tolist() == [1, 1, 1, 0, 0]
     assert batch.attention_mask[0].tolist() == [True] * 3 + [False] * 2
 
 
-def test_bc_17_c_55_attention_is_where_segments_are(store_of):
-    batch = store_of([[5, 6, 7], [8], [9] * 6]).pack(8).batch([0, 1])
+def test_bc_17_c_55_attention_is_where_segments_are(shared_store_of):
+    batch = shared_store_of([5, 6, 7], [8], [9] * 6).pack(8).batch([0, 1])
     assert batch.attention_mask.tolist() == (batch.segment_ids > 0).tolist()
     assert not batch.attention_mask.all()
     made = collate(
@@ -326,10 +326,10 @@ def slow_dense_mask(segments):
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_bc_19_c_59_positions_reset_by_a_flag_and_the_shape_stays(store_of, reset):
+def test_bc_19_c_59_positions_reset_by_a_flag_and_the_shape_stays(shared_store_of, reset):
     scheme = "reset" if reset else "absolute"
     expected = [0, 1, 2, 0, 1] if reset else [0, 1, 2, 3, 4]
-    run = store_of([[5, 6, 7], [8, 9]]).pack(5)
+    run = shared_store_of([5, 6, 7], [8, 9]).pack(5)
     made = run.render(position_scheme=scheme).batch([0]).position_ids
     plain = run.batch([0]).position_ids
     assert made.tolist() == [expected]
@@ -340,8 +340,8 @@ def test_bc_19_c_59_positions_reset_by_a_flag_and_the_shape_stays(store_of, rese
     assert made.dtype == collate(rows)["position_ids"].dtype
 
 
-def test_bc_20_c_60_spliced_rows_have_absolute_positions_in_a_mixed_batch_too(store_of):
-    store = store_of([[5, 6, 7], [8, 9], [10, 11, 12, 13]])
+def test_bc_20_c_60_spliced_rows_have_absolute_positions_in_a_mixed_batch_too(shared_store_of):
+    store = shared_store_of([5, 6, 7], [8, 9], [10, 11, 12, 13])
     packed = store.pack(8, strategy="sequential")
     spliced = store.splice(8, content_length=2, position_scheme="absolute")
     assert spliced.batch([0]).position_ids.tolist() == [list(range(8))]
@@ -354,12 +354,12 @@ def test_bc_20_c_60_spliced_rows_have_absolute_positions_in_a_mixed_batch_too(st
     assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], list(range(8))]
 
 
-def test_bc_21_starts_at_0_and_3_in_5_cells_are_sequences_of_0_3_5(store_of):
+def test_bc_21_starts_at_0_and_3_in_5_cells_are_sequences_of_0_3_5(shared_store_of):
     made = collate([feature([5] * 5, [0, 3])], cu_seqlens=True)
     assert made["cu_seqlens"].tolist() == [0, 3, 5]
     assert made["cu_seqlens"].dtype == np.int32
     assert made["max_seqlen"] == 3
-    batch = store_of([[5, 6, 7], [8, 9]]).pack(5).batch([0])
+    batch = shared_store_of([5, 6, 7], [8, 9]).pack(5).batch([0])
     assert (batch.cu_seqlens.tolist(), batch.max_seqlen) == ([0, 3, 5], 3)
     assert attention.cu_seqlens(batch.segment_ids).tolist() == [0, 3, 5]
     assert attention.max_seqlen(batch.segment_ids) == 3
@@ -367,8 +367,10 @@ def test_bc_21_starts_at_0_and_3_in_5_cells_are_sequences_of_0_3_5(store_of):
     assert made["cu_seqlens"].tolist() == [0, 3, 5, 6, 10], "a filler run is one sequence"
 
 
-def test_bc_21_a_flex_attention_mask_and_the_dense_one_are_the_walk_over_all_pairs(store_of):
-    batch = store_of([[5, 6, 7], [8, 9], [10], [11, 12]]).pack(6, strategy="greedy").batch([0, 1])
+def test_bc_21_a_flex_attention_mask_and_the_dense_one_are_the_walk_over_all_pairs(shared_store_of):
+    batch = (
+        shared_store_of([5, 6, 7], [8, 9], [10], [11, 12]).pack(6, strategy="greedy").batch([0, 1])
+    )
     assert batch.segment_ids.tolist() == [[1, 1, 1, 2, 2, 3], [1, 1, 0, 0, 0, 0]]
     mask_mod = attention.mask_mod(torch.from_numpy(batch.segment_ids))
     dense = attention.dense_mask(batch.segment_ids)
@@ -409,13 +411,13 @@ def test_bc_23_c_40_two_hundred_documents_a_row_cost_little_more_than_two():
     assert seconds(many) < 30 * seconds(few)
 
 
-def test_bc_24_c_41_boundaries_take_under_2_percent_of_what_positions_would_take(store_of):
+def test_bc_24_c_41_boundaries_take_under_2_percent_of_what_positions_would_take(shared_store_of):
     """Five documents in 4,096 cells, as columns of a dataset and as arrays of a batch."""
     row = {"document_starts": [[0, 800, 1600, 2400, 3200]] * 64, "continues": [[False] * 5] * 64}
     starts = datasets.Dataset.from_dict(row).data.nbytes
     positions = datasets.Dataset.from_dict({"position_ids": [list(range(4096))] * 64}).data.nbytes
     assert starts / positions < 0.02
-    batch = store_of([[n] * 800 for n in range(1, 6)]).pack(4096).batch([0])
+    batch = shared_store_of(*[[n] * 800 for n in range(1, 6)]).pack(4096).batch([0])
     assert batch.document_starts.tolist() == [[0, 800, 1600, 2400, 3200]]
     assert batch.document_starts.nbytes / batch.position_ids.nbytes < 0.02
 
@@ -443,8 +445,10 @@ def logits_of(input_ids, position_ids, may_attend):
 
 
 @pytest.mark.parametrize("contract", ["sdpa", "flex"])
-def test_bc_25_changing_document_1_leaves_the_logits_of_document_2_identical(store_of, contract):
-    run = store_of([[20, 21, 22, 23], [30, 31, 32], [40, 41]]).pack(10)
+def test_bc_25_changing_document_1_leaves_the_logits_of_document_2_identical(
+    shared_store_of, contract
+):
+    run = shared_store_of([20, 21, 22, 23], [30, 31, 32], [40, 41]).pack(10)
     (batch,) = dataloader(run, 1, contract=contract, fields=("segment_ids",))
     ids, positions, segments = (
         batch[name] for name in ("input_ids", "position_ids", "segment_ids")

@@ -26,8 +26,8 @@ def collated_labels(rows, **options):
     return collator(rows)["labels"].tolist()
 
 
-def test_lm_01_the_target_of_a_segment_transition_is_not_trained(store_of):
-    store = store_of(TWO_DOCUMENTS)
+def test_lm_01_the_target_of_a_segment_transition_is_not_trained(shared_store_of):
+    store = shared_store_of(*TWO_DOCUMENTS)
     aligned = packed_row(store, 5)
     assert aligned.segment_ids.tolist() == [[1, 1, 1, 2, 2]]
     assert aligned.labels.tolist() == [[-100, 6, 7, -100, 9]]
@@ -39,8 +39,8 @@ def test_lm_01_the_target_of_a_segment_transition_is_not_trained(store_of):
     assert collated_labels([row], label_layout="shifted") == [[6, 7, -100, 9, -100]]
 
 
-def test_lm_02_the_boundary_label_is_there_if_it_is_wanted(store_of):
-    store = store_of(TWO_DOCUMENTS)
+def test_lm_02_the_boundary_label_is_there_if_it_is_wanted(shared_store_of):
+    store = shared_store_of(*TWO_DOCUMENTS)
     batch = packed_row(store, 5, render={"mask_boundary_loss": False})
     assert batch.labels.tolist() == [[-100, 6, 7, 8, 9]]
     assert batch.loss_mask.astype(int).tolist() == [[1, 1, 1, 1, 0]]
@@ -50,8 +50,8 @@ def test_lm_02_the_boundary_label_is_there_if_it_is_wanted(store_of):
     assert packed_row(store, 5, render=shifted).labels.tolist() == [[6, 7, 8, 9, -100]]
 
 
-def test_lm_03_c_58_labels_that_are_eos_are_masked_on_request(store_of):
-    store = store_of([[5, 7, 6], [8, 7, 9]])
+def test_lm_03_c_58_labels_that_are_eos_are_masked_on_request(shared_store_of):
+    store = shared_store_of([5, 7, 6], [8, 7, 9])
     plain = packed_row(store, 8, **ADD_EOS_7)
     assert plain.tokens.tolist() == [[5, 7, 6, 7, 8, 7, 9, 7]]
     assert plain.labels.tolist() == [[-100, 7, 6, 7, -100, 7, 9, 7]]
@@ -75,9 +75,11 @@ def test_lm_03_the_eos_of_the_tokenizer_is_known_from_the_build(tmp_path):
     assert batch.labels.tolist() == [[-100, 11, -100, -100, 13, 14, -100]]
 
 
-def test_lm_04_c_58_an_eos_inside_a_document_is_kept_if_only_inserted_ones_are_masked(store_of):
+def test_lm_04_c_58_an_eos_inside_a_document_is_kept_if_only_inserted_ones_are_masked(
+    shared_store_of,
+):
     render = {"train_on_eos": False, "eos_mask": "inserted"}
-    batch = packed_row(store_of([[5, 7, 6], [8, 7, 9]]), 8, render=render, **ADD_EOS_7)
+    batch = packed_row(shared_store_of([5, 7, 6], [8, 7, 9]), 8, render=render, **ADD_EOS_7)
     assert batch.tokens.tolist() == [[5, 7, 6, 7, 8, 7, 9, 7]]
     assert batch.labels.tolist() == [[-100, 7, 6, -100, -100, 7, 9, -100]]
 
@@ -92,8 +94,8 @@ def test_lm_04_c_58_an_eos_inside_a_document_is_kept_if_only_inserted_ones_are_m
     ],
     ids=repr,
 )
-def test_lm_05_masking_happens_in_the_pipeline_and_changes_no_shape(store_of, render):
-    run = store_of(TWO_DOCUMENTS).pack(8)
+def test_lm_05_masking_happens_in_the_pipeline_and_changes_no_shape(shared_store_of, render):
+    run = shared_store_of(*TWO_DOCUMENTS).pack(8)
     plain, masked = run.batch([0]), run.render(**render).batch([0])
     assert plain.labels.tolist() != masked.labels.tolist()
     for name in ARRAYS:
@@ -106,8 +108,8 @@ def test_lm_05_masking_happens_in_the_pipeline_and_changes_no_shape(store_of, re
         assert batch["labels"].tolist() == masked.labels.tolist()
 
 
-def test_lm_06_c_53_aligned_labels_one_further_are_the_shifted_ones(store_of):
-    store = store_of([[5, 6, 7, 8], [9, 10]])
+def test_lm_06_c_53_aligned_labels_one_further_are_the_shifted_ones(shared_store_of):
+    store = shared_store_of([5, 6, 7, 8], [9, 10])
     aligned = packed_row(store, 6).labels[0].tolist()
     shifted = packed_row(store, 6, render={"label_layout": "shifted"}).labels[0].tolist()
     assert aligned == [-100, 6, 7, 8, -100, 10]
@@ -115,19 +117,19 @@ def test_lm_06_c_53_aligned_labels_one_further_are_the_shifted_ones(store_of):
     assert aligned[1:] == shifted[:-1]
 
 
-def test_lm_06_c_53_the_last_shifted_label_comes_from_a_window_of_t_plus_1(store_of):
-    run = store_of([[5, 6, 7, 8], [9, 10]]).pack(5, strategy="sequential", lookahead=True)
+def test_lm_06_c_53_the_last_shifted_label_comes_from_a_window_of_t_plus_1(shared_store_of):
+    run = shared_store_of([5, 6, 7, 8], [9, 10]).pack(5, strategy="sequential", lookahead=True)
     batch = run.batch([0])
     assert batch.label_layout == "shifted"
     assert batch.tokens.tolist() == [[5, 6, 7, 8, 9]]
     assert batch.labels.tolist() == [[6, 7, 8, -100, 10]]
 
 
-def test_lm_07_only_tokens_with_a_next_one_of_their_document_predict(store_of):
-    batch = packed_row(store_of([[5, 6], [7], [8, 9]]), 8)
+def test_lm_07_only_tokens_with_a_next_one_of_their_document_predict(shared_store_of):
+    batch = packed_row(shared_store_of([5, 6], [7], [8, 9]), 8)
     assert batch.segment_ids.tolist() == [[1, 1, 2, 3, 3, 0, 0, 0]]
     assert batch.loss_mask.astype(int).tolist() == [[1, 0, 0, 1, 0, 0, 0, 0]]
-    spliced = store_of([[11, 12, 13, 14, 15]]).splice(
+    spliced = shared_store_of([11, 12, 13, 14, 15]).splice(
         5, content_length=3, content_start_mode="slide_within", position_scheme="absolute"
     )
     spans = spliced.spans(range(len(spliced)))  # one a row
@@ -139,9 +141,9 @@ def test_lm_07_only_tokens_with_a_next_one_of_their_document_predict(store_of):
 
 @pytest.mark.parametrize("layout", ["aligned", "shifted"])
 @pytest.mark.parametrize("boundaries", [True, False])
-def test_lm_08_padding_is_never_a_target_or_a_source(store_of, layout, boundaries):
+def test_lm_08_padding_is_never_a_target_or_a_source(shared_store_of, layout, boundaries):
     render = {"label_layout": layout, "mask_boundary_loss": boundaries, "pad_id": 9}
-    batch = packed_row(store_of(TWO_DOCUMENTS), 8, render=render)
+    batch = packed_row(shared_store_of(*TWO_DOCUMENTS), 8, render=render)
     assert batch.tokens.tolist() == [[5, 6, 7, 8, 9, 9, 9, 9]], "PAD is also a token"
     labels = batch.labels[0].tolist()
     assert labels[5:] == [-100] * 3
@@ -154,8 +156,8 @@ def test_lm_08_padding_is_never_a_target_or_a_source(store_of, layout, boundarie
     assert collated_labels(rows, **options)[0] == expected
 
 
-def test_lm_09_documents_of_one_token_train_nothing_and_raise_before_training(store_of):
-    run = store_of([[5], [6], [7]]).pack(8)
+def test_lm_09_documents_of_one_token_train_nothing_and_raise_before_training(shared_store_of):
+    run = shared_store_of([5], [6], [7]).pack(8)
     assert set(run.batch([0]).labels[0].tolist()) == {-100}, "judged by loaders, not by a batch"
     with (
         tl.Loader(run, 1, fields=("labels",)) as loader,
@@ -173,8 +175,8 @@ def test_lm_09_documents_of_one_token_train_nothing_and_raise_before_training(st
 @pytest.mark.parametrize(
     "render", [{}, {"label_layout": "shifted"}, {"mask_boundary_loss": False}, {"ignore_id": 6}]
 )
-def test_lm_10_a_batch_counts_its_valid_labels(store_of, render):
-    store = store_of(TWO_DOCUMENTS)
+def test_lm_10_a_batch_counts_its_valid_labels(shared_store_of, render):
+    store = shared_store_of(*TWO_DOCUMENTS)
     batch = packed_row(store, 8, render=render)
     shifted = packed_row(store, 8, render=render | {"label_layout": "shifted"})
     expected = 3 + ("mask_boundary_loss" in render) - ("ignore_id" in render)
@@ -236,8 +238,8 @@ def test_lm_11_of_a_chat_only_the_turns_of_the_assistant_are_trained(tmp_path):
     assert bytes(trained) == b"CDF"
 
 
-def test_lm_12_targets_equal_to_ignore_id_are_masked(store_of):
-    batch = packed_row(store_of([[5, 7, 6, 7]]), 4, render={"ignore_id": 7})
+def test_lm_12_targets_equal_to_ignore_id_are_masked(shared_store_of):
+    batch = packed_row(shared_store_of([5, 7, 6, 7]), 4, render={"ignore_id": 7})
     assert batch.labels.tolist() == [[-100, -100, 6, -100]]
     assert batch.loss_mask.astype(int).tolist() == [[0, 1, 0, 0]]
     rows = [{"input_ids": [5, 7, 6, 7]}]
@@ -299,8 +301,8 @@ def test_lm_13_c_62_a_mask_becomes_labels_and_these_the_same_mask_again(store_of
     assert np.array_equal(same.labels, batch.labels)
 
 
-def test_lm_14_weights_are_0_or_1_unless_the_store_has_others(store_of):
-    plain = packed_row(store_of(TWO_DOCUMENTS), 6)
+def test_lm_14_weights_are_0_or_1_unless_the_store_has_others(store_of, shared_store_of):
+    plain = packed_row(shared_store_of(*TWO_DOCUMENTS), 6)
     assert plain.loss_mask.dtype == np.bool_
     assert plain.loss_weights.dtype == np.float32
     assert plain.loss_weights.tolist() == plain.loss_mask.astype(float).tolist()
@@ -313,8 +315,8 @@ def test_lm_14_weights_are_0_or_1_unless_the_store_has_others(store_of):
 # -- segments ----------------------------------------------------------------------------------
 
 
-def test_c_61_filler_is_segment_0_in_every_layout_and_documents_are_1_to_n(store_of):
-    store = store_of(TWO_DOCUMENTS)
+def test_c_61_filler_is_segment_0_in_every_layout_and_documents_are_1_to_n(shared_store_of):
+    store = shared_store_of(*TWO_DOCUMENTS)
     spliced = store.splice(8, content_length=3, sampler="enumerate")
     runs = [
         (store.windows(8, tail="keep"), [1, 1, 1, 2, 2, 0, 0, 0]),
@@ -331,9 +333,9 @@ def test_c_61_filler_is_segment_0_in_every_layout_and_documents_are_1_to_n(store
         assert next(loader).segment_ids[1].tolist() == [0] * 8, "a row that fills the step up"
 
 
-def test_c_63_segments_come_from_eos_only_if_asked_for(store_of):
+def test_c_63_segments_come_from_eos_only_if_asked_for(shared_store_of):
     """One stored document that holds two texts, as imported data without offsets may."""
-    run = store_of([[5, 6, 7, 8, 9, 4, 4, 7]]).windows(8)
+    run = shared_store_of([5, 6, 7, 8, 9, 4, 4, 7]).windows(8)
     assert run.batch([0]).segment_ids.tolist() == [[1] * 8]
     by_eos = run.render(segments="eos", eos_id=7).batch([0])
     assert by_eos.segment_ids.tolist() == [[1, 1, 1, 2, 2, 2, 2, 2]]
