@@ -310,11 +310,6 @@ def test_indices_are_copied_so_that_their_owner_may_go_on(ten):
     assert batch.index.tolist() == [3, 1]
 
 
-def test_ld_11_a_dataset_is_a_sequence(ten):
-    assert [batch.index.tolist() for batch in ten] == [[i] for i in range(10)]
-    assert len(list(ten.epochs(2))) == 20
-
-
 def test_spans_read_no_token(ten):
     before = ten.counters().read_ops
     ten.shuffle().spans(range(10))

@@ -1,4 +1,4 @@
-"""Grain: a source whose item is a step, and an iterator with its state (LD-08)."""
+"""Grain: a source whose item is a step, and an iterator with its state."""
 
 import importlib
 import json
@@ -54,15 +54,6 @@ class Fresh:
 
     def __iter__(self):
         return self.make()
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"accumulate": 2}, {"end": "pad"}, {"contract": "maxtext"}]
-)
-def test_ld_08_the_iterator_passes_grains_own_checkpoint_assertions(run, options):
-    grain.experimental.assert_equal_output_after_checkpoint(
-        Fresh(lambda: iterator(run, 4, **options))
-    )
 
 
 def test_grains_assertions_notice_an_iterator_that_is_one_off(run):

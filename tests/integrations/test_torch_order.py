@@ -68,7 +68,7 @@ STARTED = [
 
 
 @pytest.mark.parametrize(("workers", "how"), STARTED)
-def test_sd_06_ld_07_the_order_is_that_of_the_loader_however_workers_start(store, workers, how):
+def test_the_order_is_that_of_the_loader_however_workers_start(store, workers, how):
     """Two passes, with the workers of the first kept for the second."""
     run = toy_run(store, "lanes 2", epochs=1)
     kept = {"persistent_workers": True} if workers else {}
@@ -146,7 +146,7 @@ def test_without_a_contract_there_is_what_was_named_and_nothing_else(store):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["full", "lanes 3"])
-def test_sd_08_ranks_joined_are_the_global_batch(store, kind, world):
+def test_ranks_joined_are_the_global_batch(store, kind, world):
     run = toy_run(store, kind, epochs=1)
     ranks = [
         dataloader(run, 8, rank=rank, world_size=world, fields=PROOF, end="pad")
@@ -247,7 +247,7 @@ def test_a_loop_draws_nothing_from_the_random_generators_of_the_model(store, wor
 # -- devices -------------------------------------------------------------------------------
 
 
-def test_ld_12_batches_are_moved_one_step_ahead(store):
+def test_batches_are_moved_one_step_ahead(store):
     run = toy_run(store, epochs=1)
     made = []
     make = StepDataset.__getitem__
@@ -311,19 +311,6 @@ class Counted(Dataset):
         return self.run.__getitems__(indices)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ld_07_a_plain_data_loader_over_a_run_is_right(store, workers):
-    run = toy_run(store, "block", epochs=1)
-    found = list(DataLoader(run, batch_size=8, num_workers=workers))
-    assert torch.equal(
-        torch.cat([one["input_ids"] for one in found]),
-        torch.from_numpy(run.batch(range(37)).tokens.astype(np.int64)),
-    )
-    assert torch.cat([one["index"] for one in found]).tolist() == list(range(37))
-    assert {found[0][name].dtype for name in ("input_ids", "labels")} == {torch.int64}
-    assert [len(one["labels"]) for one in found] == [8, 8, 8, 8, 5]
-
-
 def test_a_plain_data_loader_reads_a_batch_at_once(store, monkeypatch):
     """As many plans as batches; by item it would be one for each row."""
     run, plans = toy_run(store, epochs=1), []
@@ -344,16 +331,6 @@ def test_a_plain_data_loader_that_shuffles_again_is_told(store):
     assert sorted(torch.cat([one["index"] for one in found]).tolist()) == list(range(37))
     for one in found:  # another order, the same rows
         assert np.array_equal(one["input_ids"], run.batch(one["index"].numpy()).tokens)
-
-
-def test_a_collate_function_of_the_users_own_sees_rows(store):
-    run = toy_run(store, epochs=1)
-
-    def collate(rows):
-        return torch.stack([torch.from_numpy(row["input_ids"]) for row in rows])
-
-    found = torch.cat(list(DataLoader(run, batch_size=8, collate_fn=collate)))
-    assert np.array_equal(found, run.batch(range(37)).tokens)
 
 
 def test_accelerate_4233_a_plain_loader_resumed_by_a_subset_has_the_same_permutation(store):

@@ -75,28 +75,9 @@ def run(store):
     return toy_run(store, epochs=1)
 
 
-@WAYS
-@WORKERS
-@pytest.mark.parametrize("taken", [0, 1, 4, 8, 9])
-def test_ld_09_a_state_within_a_pass_gives_the_rest_of_it_and_then_the_next(
-    run, make, workers, taken
-):
-    first = make(run, num_workers=workers)
-    loop = iter(first)
-    assert rows(itertools.islice(loop, taken)) == passes(0, 1)[0][:taken]
-    state = copied(first.state_dict())
-    assert rows(loop) == passes(0, 1)[0][taken:]  # asking changed nothing
-    resumed = make(run, num_workers=workers)
-    resumed.load_state_dict(state)
-    if taken < 9:
-        assert rows(resumed) == passes(0, 1)[0][taken:]
-    assert rows(resumed) == passes(1, 2)[0]
-    assert rows(first) == passes(1, 2)[0]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("taken", [3, 8, 9])
-def test_ld_09_the_same_with_workers_that_are_kept(run, taken):
+def test_a_state_within_a_pass_goes_on_with_workers_that_are_kept(run, taken):
     for make in (ours, theirs):
         loader = make(run, num_workers=2, persistent_workers=True)
         assert rows(loader) == passes(0, 1)[0]

@@ -16,10 +16,6 @@ from tokenloom.testing import assert_elastic
 WORLDS = (1, 2, 3, 7, 16)
 
 
-def test_sd_01_thirteen_rows_over_four_ranks():
-    assert [rank_rows(13, rank, 4) for rank in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 13)]
-
-
 @given(st.integers(1, 10**6), st.integers(1, 3000))
 def test_shares_follow_each_other_and_differ_by_one_row_at_most(size, world):
     shares = [rank_rows(size, rank, world) for rank in range(world)]
@@ -48,7 +44,7 @@ def test_every_world_size_gives_the_same_loss_weights(weighted):
 
 @pytest.mark.parametrize("kind", ["stored", "block", "lanes 2", "lanes 3", "lanes 5"])
 @pytest.mark.parametrize("world", WORLDS)
-def test_sd_03_ranks_partition_the_whole_run(store, kind, world):
+def test_ranks_partition_the_whole_run(store, kind, world):
     """Against the rule said in words: index order, with lanes sorted by (lane fraction, index)."""
     dataset, size = toy_run(store, kind, epochs=2), 18
     ranks = ranks_of(dataset, size, world, end="pad", prefetch=0)

@@ -1,6 +1,5 @@
 """The end of a run: drop, pad or wrap a short last step; and steps without a trained token."""
 
-import numpy as np
 import pytest
 from toyruns import FIELDS, KINDS, SEQ_LEN, close_all, joined, ranks_of, toy_run, toy_store
 
@@ -14,50 +13,12 @@ def ten(store):
     return toy_run(store).take(10)
 
 
-# -- SD-07: 10 examples, 4 rows ------------------------------------------------------------
-
-
-def test_drop_gives_two_steps(ten):
-    with tl.Loader(ten, 4) as loader:
-        assert len(loader) == 2
-        assert [batch.index.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert len(loader) == 0
-        assert loader.examples == 8
-
-
-def test_pad_gives_three_steps_and_rows_without_loss_stand_last(ten):
-    with tl.Loader(ten, 4, end="pad", fields=FIELDS) as loader:
-        assert len(loader) == 3
-        last = list(loader)[-1]
-        assert loader.examples == 10
-    assert last.index.tolist() == [8, 9, -1, -1]
-    assert last.tokens.shape == (4, SEQ_LEN)
-    assert (last.tokens[2:] == 0).all()
-    assert not last.loss_mask[2:].any()
-    assert (last.loss_weights[2:] == 0).all()
-    assert (last.labels[2:] == -100).all()
-    assert (last.segment_ids[2:] == 0).all()
-    assert not last.attention_mask[2:].any()
-    assert (last.document_starts[2:] == -1).all()
-    assert last.cu_seqlens[-1] == 4 * SEQ_LEN
-    alone = ten.batch([8, 9])
-    for name in ("tokens", "labels", "loss_mask", "segment_ids", "position_ids"):
-        assert np.array_equal(getattr(last, name)[:2], getattr(alone, name))
-    assert last.loss_tokens == alone.loss_tokens > 0
+# -- 10 examples, 4 rows -------------------------------------------------------------------
 
 
 def test_padding_is_filled_with_the_pad_id(ten):
     with tl.Loader(ten.render(pad_id=77), 4, end="pad") as loader:
         assert (list(loader)[-1].tokens[2:] == 77).all()
-
-
-def test_wrap_goes_on_with_the_first_examples_for_ever(ten):
-    with tl.Loader(ten, 4, end="wrap") as loader:
-        with pytest.raises(TypeError, match="endless"):
-            len(loader)
-        found = [next(loader).index.tolist() for _ in range(6)]
-        assert loader.examples == 24
-    assert [i for step in found for i in step] == [*range(10), *range(10), *range(4)]
 
 
 def test_a_step_may_be_larger_than_the_whole_run(ten):
@@ -99,12 +60,6 @@ def test_len_counts_the_steps_that_are_left(store):
 def test_an_unknown_end_is_refused_with_a_hint(ten):
     with pytest.raises(tl.ConfigError, match=r"end: found 'padd'.*drop.*pad.*wrap"):
         tl.Loader(ten, 4, end="padd")
-
-
-def test_ld_10_epochs_end_the_run(store):
-    for epochs in (1, 2):
-        with tl.Loader(toy_run(store, epochs=epochs), 1) as loader:
-            assert sum(len(batch) for batch in loader) == 37 * epochs
 
 
 # -- with ranks ----------------------------------------------------------------------------

@@ -614,24 +614,6 @@ def test_a_store_that_is_only_slow_is_not_reported(tmp_path, caplog):
 # -- numbers -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefetch", [0, 8])
-def test_ld_04_stats_are_what_was_delivered(tmp_path, prefetch):
-    dataset, _ = faulty(tmp_path)
-    with tl.Loader(dataset, 5, 1, 2, prefetch=prefetch) as loader:
-        before = loader.stats()
-        assert (before.steps, before.examples, before.cells, before.seconds) == (0, 0, 0, 0.0)
-        assert before.cells_per_second == 0.0
-        rows = sum(len(next(loader)) for _ in range(6))
-        loader.close()
-        next(loader.seek(0))
-        after = loader.stats()
-    assert rows == 6 * 3
-    assert (after.steps, after.examples, after.cells) == (7, 21, 21 * SEQ_LEN)
-    assert 0 < after.wait_seconds <= after.seconds
-    assert after.reads.bytes - before.reads.bytes >= 21 * SEQ_LEN * 2
-    assert after.cells_per_second > 0
-
-
 def test_padding_is_not_counted_as_examples(store):
     with tl.Loader(toy_run(store).take(10), 4, end="pad") as loader:
         list(loader)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toyruns import FIELDS, SEQ_LEN, close_all, joined, ranks_of, toy_run
+from toyruns import close_all, joined, ranks_of, toy_run
 
 import tokenloom as tl
 from tokenloom.loader import maker as maker_module
@@ -62,17 +62,6 @@ def test_the_number_of_steps_is_that_of_a_loop(schedule, examples):
     ends = [begin for begin, size in slow_steps(schedule, 300) if begin + size <= examples]
     assert steps.count(examples, partial=True) == len(begins)
     assert steps.count(examples, partial=False) == len(ends)
-
-
-def test_ld_06_four_rows_and_from_example_40_on_eight(store):
-    dataset = toy_run(store)
-    with tl.Loader(dataset, SCHEDULE) as loader:
-        assert len(loader) == 10 + (111 - 40) // 8
-        batches = list(loader)
-        assert (loader.step, loader.examples) == (18, 104)
-    assert [len(batch) for batch in batches] == [4] * 10 + [8] * 8
-    assert [batch.index[0] for batch in batches[8:12]] == [32, 36, 40, 48]
-    assert [i for batch in batches for i in batch.index.tolist()] == list(range(104))
 
 
 def test_an_entry_that_no_step_begins_at_counts_from_the_next_step_on(store):
@@ -196,28 +185,6 @@ def test_a_single_step_is_made_alone_and_planned_with_its_neighbours(store, monk
 
 
 # -- gradient accumulation -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("groups", [1, 2, 3, 6])
-def test_ld_02_groups_are_the_batch_cut_in_order(store, groups):
-    dataset = toy_run(store, "lanes 2")
-    with (
-        tl.Loader(dataset, 6, end="pad") as flat,
-        tl.Loader(dataset, 6, end="pad", accumulate=groups) as folded,
-    ):
-        for a, b in zip(flat, folded, strict=True):
-            assert b.tokens.shape == (groups, 6 // groups, SEQ_LEN)
-            assert b.index.shape == (groups, 6 // groups)
-            assert len(b) == 6
-            for name in set(FIELDS) - {"cu_seqlens"}:
-                x, y = getattr(a, name), getattr(b, name)
-                assert y.shape == (groups, 6 // groups, *x.shape[1:])
-                assert y.dtype == x.dtype
-                assert np.array_equal(y.reshape(x.shape), x)
-            assert a.loss_tokens == b.loss_tokens
-            assert b.loss_tokens == sum(one.loss_tokens for one in b.micro_batches)
-        assert flat.state_dict() == folded.state_dict()
-        assert flat.stats().cells == folded.stats().cells == 111 * SEQ_LEN
 
 
 def test_accumulation_changes_neither_state_nor_resume(store):
