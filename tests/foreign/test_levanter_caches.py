@@ -375,6 +375,19 @@ def test_values_that_are_no_ids_masks_or_weights_are_refused(tmp_path):
         tl.open(write_cache(tmp_path / "d", lengths))
 
 
+@pytest.mark.parametrize("leaf", ["assistant_masks", "loss_weights"])
+@pytest.mark.parametrize("shard", [0, 2])
+def test_a_loss_column_that_one_shard_lacks_is_refused(tmp_path, leaf, shard):
+    """Everything would be trained on."""
+    rows = [[1, 2], [3], [4, 5], [6]]
+    masks = [[0] * len(row) for row in rows]
+    root = write_cache(tmp_path / "c", {"input_ids": rows, leaf: masks}, shards=3)
+    assert tl.open(root).columns
+    shutil.rmtree(sorted(root.glob(f"*/{leaf}"))[shard])
+    with pytest.raises(StoreCorrupt, match=leaf):
+        tl.open(root)
+
+
 def test_a_link_in_place_of_a_file_is_not_followed(toy, tmp_path):
     file = toy / "input_ids/data/c/0"
     file.rename(tmp_path / "elsewhere")

@@ -106,7 +106,12 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
     columns: dict[str, ForeignColumn] = {}
     read, doubts = ids, _absent_note(IDS, ids)
     for leaf, make in ((MASKS, _masks), (WEIGHTS, _weights)):
-        if all(place.size(f"{folder}{leaf}/data/zarr.json") is not None for folder, _ in shards):
+        lacking = [f for f, _ in shards if place.size(f"{f}{leaf}/data/zarr.json") is None]
+        if lacking and len(lacking) < len(shards):
+            raise damaged(
+                place.where(f"{lacking[0]}{leaf}"), "it is missing, and other shards have it"
+            )
+        if not lacking:
             found = [_opened(place, folder, leaf, rows) for folder, rows in shards]
             columns |= make(found)
             read, doubts = read + found, doubts + _absent_note(leaf, found)
