@@ -59,6 +59,26 @@ def test_a_prepared_loader_has_the_rows_of_the_run(run, settings):
         assert digest_of(hashes) == run.digest(0, len(run) // 8 * 8)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "n"),
+    [([(0, 8), (24, 12)], 60), ([(0, 8), (24, 12)], 61), ([(0, 7)], 20), ([(0, 8), (48, 64)], 50)],
+)
+def test_metrics_leave_out_the_filler_of_a_last_step_that_a_schedule_sized(run, schedule, n):
+    one = accelerator()
+    loader = prepare(one, run.take(n), schedule, fields=("index",), end="pad")
+    gathered = [one.gather_for_metrics(batch["index"]).tolist() for batch in loader]
+    assert list(itertools.chain(*gathered)) == list(range(n))
+    assert {len(batch["index"]) for batch in loader} <= {size for _, size in schedule}
+
+
+def test_metrics_leave_out_the_filler_after_a_resume_with_another_batch_size(run):
+    one = accelerator()
+    loader = prepare(one, run.take(50), 8, fields=("index",), end="pad")
+    loader.load_state_dict(run.state(21))
+    gathered = [one.gather_for_metrics(batch["index"]).tolist() for batch in loader]
+    assert list(itertools.chain(*gathered)) == list(range(21, 50))
+
+
 def test_save_state_and_load_state_keep_the_place(run, tmp_path):
     """Also with another batch size, and the pass is named again as loops over epochs do."""
     one = accelerator()

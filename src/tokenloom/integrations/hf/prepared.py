@@ -20,7 +20,7 @@ from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset
-from tokenloom.loader.passes import LoopPlace, Turn
+from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["PreparedLoader", "prepare"]
@@ -37,7 +37,7 @@ class PreparedLoader(StepDataLoader):
     ) -> Iterator[dict[str, Any]]:
         passes, accelerate = self.place.passes, GradientState()
         count = passes.count(turn)
-        rows = passes.n % passes.batch_size if passes.n and passes.end == "pad" else 0  # type: ignore[operator]
+        rows = _real_rows_at_the_end(passes, turn)
         accelerate._add_dataloader(self)
         try:
             for number, batch in enumerate(super()._delivered(turn, batches, loop), start=1):
@@ -51,12 +51,22 @@ class PreparedLoader(StepDataLoader):
             accelerate._remove_dataloader(self)
 
 
+def _real_rows_at_the_end(passes: Passes, turn: Turn) -> int:
+    """Rows of the last step of a pass that no filler fills up; 0 if the step is full."""
+    count = passes.count(turn)
+    if turn.stop is None or not count:
+        return 0
+    steps, last = passes.steps(turn), turn.step + count - 1
+    real = turn.stop - steps.begin(last)
+    return real if real < steps.size(last) else 0
+
+
 @settings_of_file("prepare", run="run", own=["fields"])
 @near_misses("prepare", *OF_TORCH)
 def prepare(
     accelerator: Any,
     run: Dataset,
-    batch_size: int | None = None,
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
     *,
     contract: str = "hf",
     num_workers: int = 0,
@@ -77,8 +87,9 @@ def prepare(
     Args:
         accelerator: the Accelerator.
         run: what to train on.
-        batch_size: rows of a step over all processes; with `accumulate`, of a micro-batch. This and
-            other arguments default to the `loader` section of the run's file.
+        batch_size: rows of a step over all processes (of a micro-batch, with `accumulate`); or a
+            schedule, pairs (examples, batch size). This and other arguments default to the `loader`
+            section of the run's file.
         contract: what the model gets, see `tokenloom.batch.views.contracts`.
         num_workers: worker processes.
         fields: further arrays by name, such as "examples_after".
