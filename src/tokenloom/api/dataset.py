@@ -220,6 +220,16 @@ class Dataset(Settings, Questions):
         return next(iter(self.sources.values())).config.layout.seq_len
 
     @property
+    def vocab_size(self) -> int:
+        """Every id is below this: of the stores of all sources, of inserted tokens and filler.
+
+        Of files of other formats that do not say it, what their dtype can hold.
+        """
+        sources = self.sources.values()
+        largest = max(max(one.special_ids.values(), default=0) for one in sources)
+        return max(largest + 1, *(one.reader.manifest.vocab_size for one in sources))
+
+    @property
     def is_finite(self) -> bool:
         """Whether it has an end, and so a length."""
         return self.run.n is not None

@@ -50,6 +50,13 @@ class Source:
         """Its documents, end to end."""
         return self.layout.line
 
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """Ids that its rows may hold beside those of its store, by the names of their settings."""
+        found = {name: getattr(self.config.layout, name, None) for name in ("bos_id", "eos_id")}
+        found["pad_id"] = self.render.pad_id
+        return {name: one for name, one in found.items() if one is not None}
+
     def with_config(self, **fields: Any) -> Source:
         """A copy with other settings."""
         return replace(self, config=replace(self.config, **fields))

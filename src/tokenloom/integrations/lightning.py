@@ -23,6 +23,7 @@ from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.errors import StateError, warn
 from tokenloom.evaluate.periodic import Periodic
+from tokenloom.integrations.fit import check_embedding
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, dataloader
 from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
@@ -109,7 +110,8 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
     """The batches of a run for ``Trainer.fit``, with a state in every checkpoint.
 
     Rows are shared over the data-parallel ranks of the strategy here, so
-    ``Trainer(use_distributed_sampler=…)`` has no effect on it.
+    ``Trainer(use_distributed_sampler=…)`` has no effect on it. A model without an embedding for
+    some ids of a run is refused before the first batch.
 
     Args:
         dataset: the run to train on.
@@ -215,6 +217,8 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         return Passes(self.dataset, self.batch_size, self._ends[0])
 
     def _loader(self, run: Dataset, size: Any, end: str, **more: Any) -> StepDataLoader:
+        if self.trainer is not None:
+            check_embedding("DataModule", {"run": run}, self.trainer.lightning_module)
         rank, world_size = self._ranks()
         made: StepDataLoader = _dataloader(
             run, size, rank=rank, world_size=world_size, end=end, **self._options, **more

@@ -30,7 +30,7 @@ from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["byte_lengths", "vocabulary_identity"]
+__all__ = ["byte_lengths", "first_difference", "vocabulary_identity"]
 
 Tokens = Iterable[tuple[int, bytes]]
 
@@ -77,6 +77,22 @@ def byte_lengths(spec: TokenizerSpec) -> NDArray[np.int64] | None:
             found[special] = 0
     found.flags.writeable = False
     return found
+
+
+def first_difference(one: TokenizerSpec, other: TokenizerSpec) -> tuple[int, bytes, bytes] | None:
+    """The first id that means another token in each of two tokenizers, and both tokens.
+
+    None if every id that both have is the same token, or if one of them is a function.
+
+    >>> first_difference(*2 * [TokenizerSpec(kind="bytes", name="bytes", vocab_size=256)])
+    """
+    if "callable" in (one.kind, other.kind) or one.sha256 == other.sha256:
+        return None
+    known = dict(_tokens(other))
+    for number, token in sorted(_tokens(one)):
+        if known.get(number, token) != token:
+            return number, token, known[number]
+    return None
 
 
 def _tokens(spec: TokenizerSpec) -> Tokens:

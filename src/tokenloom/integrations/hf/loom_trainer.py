@@ -20,6 +20,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.errors import ConfigError, MissingExtra, warn
+from tokenloom.integrations.fit import check_embedding, check_tokenizer
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
 from tokenloom.integrations.hf.run_methods import Attached, PassEnds, RunMethods, are_runs
 from tokenloom.integrations.hf.trainer_feeds import refuse_endless
@@ -81,6 +82,7 @@ _OPTIONS = (
     "end",
     "untrained",
     "check",
+    "different_tokenizers",
     "allow_mismatch",
 )
 
@@ -101,6 +103,7 @@ def attach(
     end: str = "drop",
     untrained: str = "raise",
     check: bool = True,
+    different_tokenizers: bool = False,
     allow_mismatch: bool = False,
 ) -> Any:
     """Let a Trainer of transformers, or of a class derived from it, train on a run.
@@ -128,14 +131,16 @@ def attach(
         end: what becomes of the short last step of a pass: "drop", "pad" or "wrap".
         untrained: "raise" or "zero", for a step in which no token is trained.
         check: try whether documents stay apart inside the model (`check_packing`).
+        different_tokenizers: accept a Trainer whose tokenizer is not that of the run's stores.
         allow_mismatch: resume at the place of a checkpoint of another run.
 
     Returns:
         The trainer.
 
     Raises:
-        ConfigError: an argument of the Trainer cannot be honoured, or documents that share a row
-            see each other.
+        ConfigError: an argument of the Trainer cannot be honoured, documents that share a row see
+            each other, the model has no embedding for some ids, or ids mean other tokens in the
+            Trainer's tokenizer.
 
     >>> import tempfile, tokenloom as tl
     >>> from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -162,7 +167,10 @@ def attach(
     ranks = ranks_of(trainer, rank, world_size, group)
     contract = _checked_contract(trainer, contract, check)
     check_arguments(trainer.args, contract, ranks, run)
-    _warn_of_large_ids(trainer.model, run)
+    runs = {"run": run} | _named_runs(evaluated)
+    check_embedding("attach", runs, trainer.model)
+    if not different_tokenizers:
+        check_tokenizer("attach", runs, _tokenizer_of(trainer))
     run.batch([0]).torch(contract=contract)  # refuses rows that the contract cannot express
     kind = type(trainer)
     if not isinstance(trainer, RunMethods):
@@ -248,6 +256,22 @@ def _eval_runs(trainer: Any, eval_runs: Any) -> Any:
     return found
 
 
+def _named_runs(evaluated: Any) -> dict[str, Dataset]:
+    """The runs that are evaluated, by what messages call them."""
+    many = evaluated if isinstance(evaluated, dict) else {None: evaluated}
+    return {
+        "eval_runs" if name is None else f"eval_runs[{name!r}]": one
+        for name, one in many.items()
+        if isinstance(one, Dataset)
+    }
+
+
+def _tokenizer_of(trainer: Any) -> Any:
+    """The tokenizer of a Trainer, which older versions call by that name."""
+    found = getattr(trainer, "processing_class", None)
+    return vars(trainer).get("tokenizer") if found is None else found
+
+
 def _checked_contract(trainer: Any, contract: str, check: bool) -> str:
     if not check:
         if contract == "auto":
@@ -267,17 +291,6 @@ def _checked_contract(trainer: Any, contract: str, check: bool) -> str:
         return choose_contract(trainer.model)
     check_packing(trainer.model, contract=contract)
     return contract
-
-
-def _warn_of_large_ids(model: Any, run: Dataset) -> None:
-    rows = int(model.get_input_embeddings().weight.shape[0])
-    for name, source in run.sources.items():
-        size = source.line.reader.manifest.vocab_size
-        if size > rows:
-            warn(
-                f"source {name!r} has ids up to {size - 1:,}, but the model embeds {rows:,}; a "
-                f"larger id ends training. Resize it: model.resize_token_embeddings({size})."
-            )
 
 
 def _warn_of_unused(dataset: Any, run: Dataset) -> None:

@@ -18,6 +18,7 @@ from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, wrong_type
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
+from tokenloom.integrations.fit import check_embedding
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
@@ -31,6 +32,17 @@ class PreparedLoader(StepDataLoader):
 
     end_of_dataloader = False  # Accelerate asks both of the loader that is being read
     remainder = 0
+    accelerator: Any = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._check_models()  # also those that were prepared after it
+        return super().__iter__()
+
+    def _check_models(self) -> None:
+        """Refuse a model without an embedding for some of the ids."""
+        for model in getattr(self.accelerator, "_models", ()):
+            whole = getattr(model, "module", model)
+            check_embedding("prepare", {"run": self.place.passes.dataset}, whole)
 
     def _delivered(
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
@@ -84,6 +96,9 @@ def prepare(
     place in the run: after a `load_state` the next loop goes on with the next example, also with
     another batch size or number of processes. Do not use `skip_first_batches`.
 
+    A model that was prepared without an embedding for some ids of the run is refused before the
+    first batch.
+
     Args:
         accelerator: the Accelerator.
         run: what to train on.
@@ -134,5 +149,7 @@ def prepare(
         num_workers=num_workers,
         **options,
     )
+    loader.accelerator = accelerator
+    loader._check_models()
     prepared: PreparedLoader = accelerator.prepare_data_loader(loader)
     return prepared
