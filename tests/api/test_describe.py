@@ -296,7 +296,7 @@ def test_a_path_stays_as_it_was_written(tmp_path, monkeypatch, path):
     ],
     ids=str,
 )
-def test_cf_07_a_config_written_by_hand_needs_no_derived_keys(toy, layout, make, shuffle, same):
+def test_a_config_written_by_hand_needs_no_derived_keys(toy, layout, make, shuffle, same):
     config = {"store": {"path": str(toy.path)}, "layout": layout, "shuffle": shuffle, "seed": 3}
     found = tl.from_config(config)
     if make is not None:
@@ -323,12 +323,12 @@ def test_cf_07_a_config_written_by_hand_needs_no_derived_keys(toy, layout, make,
         "store.snapshot",
     ],
 )
-def test_cf_07_each_derived_key_may_be_left_out(toy, path):
+def test_each_derived_key_may_be_left_out(toy, path):
     dataset = toy.store.windows(4).block_shuffle(window_blocks=2).seed(3)
     assert tl.from_config(changed(dataset.describe(), path, KeyError)) == dataset
 
 
-def test_cf_07_a_mix_written_by_hand(toy):
+def test_a_mix_written_by_hand(toy):
     config = {
         "mix": {"weights": {"a": 1, "b": 2}, "rule": "weights", "seed": 5},
         "sources": [

@@ -217,13 +217,6 @@ def test_random_draws_are_fair():
     assert 0.5 < (counts.var() / sigma**2) < 1.8
 
 
-def test_cf_06_the_settings_of_a_yaml_file_are_arguments(stores):
-    import yaml
-
-    text = "{min_doc_length: 1024, doc_select_mode: longest, doc_index: null}"
-    assert chosen(stores(900, 1024, 2000), **yaml.safe_load(text)) == [2]
-
-
 # -- the training subset ---------------------------------------------------------------------------
 
 SUBSET = {

@@ -5,7 +5,6 @@ import pickle
 from collections import Counter
 
 import pytest
-import yaml
 from hftoys import NAMES, Slow, fast, rust, slow_columns, slow_rows, text_of, usual, words
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -40,18 +39,6 @@ def test_two_batches_of_the_same_size_are_not_shuffled_alike():
         orders.append([row[0] - base for row in made["input_ids"]])
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(30))
     assert orders[0] != orders[1]
-
-
-def test_cf_11_the_seeds_configuration_is_accepted():
-    settings = yaml.safe_load("""
-        max_length: 4096
-        packed: True
-        packing_strategy: "best_fit"
-        overflow: False
-        add_eos: True
-    """)
-    made = block_tokenize(PROBE, usual(), "text", **settings)
-    assert made["document_starts"] == [[0, 7, 12]]
 
 
 def test_defaults_are_the_seeds():

@@ -1,11 +1,8 @@
 """Collator: worked values, arrays against a walk over the cells, rows that stand for themselves."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
-import yaml
 from hftoys import fast, usual, words
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,10 +134,3 @@ def test_invalid_settings_are_refused(wrong, said):
 def test_invalid_features_are_refused(features, said):
     with pytest.raises(tl.InputError, match=said):
         collate(features)
-
-
-def test_cf_11_the_seeds_settings_are_accepted_and_go_to_workers():
-    settings = yaml.safe_load('{max_length: 4096, return_tensors: "pt", padding: "longest"}')
-    collator = Collator(usual(), **settings)
-    assert len(pickle.dumps(collator)) < 2000  # ids, not the tokenizer
-    assert str(pickle.loads(pickle.dumps(collator))) == str(collator)

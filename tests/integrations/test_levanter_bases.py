@@ -8,11 +8,8 @@ import tokenloom as tl
 from tokenloom.integrations.levanter import (
     LMMixtureDatasetConfig,
     SpliceMultiDocumentLMConfig,
-    SpliceSingleDocumentLMConfig,
     TextLmDatasetFormat,
     UrlDatasetSourceConfig,
-    UrlSingleDatasetLMConfig,
-    load_yaml,
     splice_from_config,
 )
 
@@ -44,65 +41,7 @@ def spliced(store, base_shuffle=None, constructor=SpliceMultiDocumentLMConfig, *
     return constructor(base=base, seq_len=8, content_length=4, **many, **options)
 
 
-# -- CF-07, CF-16: one shuffle setting reaches the run ---------------------------------------------
-
-WAYS = [
-    (True, lambda ds: ds.shuffle()),
-    (4, lambda ds: ds.shuffle(4)),
-    (tl.BlockShuffle(window_blocks=2), lambda ds: ds.block_shuffle(window_blocks=2)),
-    ({"window_blocks": 2}, lambda ds: ds.block_shuffle(window_blocks=2)),
-    (
-        {"io_block_size": 3, "window_blocks": 2, "lanes": 2, "perm_type": "linear"},
-        lambda ds: ds.block_shuffle(io_block_size=3, window_blocks=2, lanes=2, perm_type="linear"),
-    ),
-    (
-        {"window_blocks": 8, "cache_windows": 8},
-        lambda ds: ds.block_shuffle(tl.BlockShuffle.published()),
-    ),
-    ({"kind": "full"}, lambda ds: ds.shuffle()),
-    (False, lambda ds: ds),
-    (None, lambda ds: ds),
-]
-
-
-@pytest.mark.parametrize(("given", "same"), WAYS, ids=[str(given) for given, _ in WAYS])
-@pytest.mark.parametrize("kind", [SpliceMultiDocumentLMConfig, SpliceSingleDocumentLMConfig])
-def test_cf_16_a_shuffle_of_the_base_or_of_the_splices_is_applied(store, given, same, kind):
-    plain = spliced(store, constructor=kind)
-    expected = same(plain)
-    assert spliced(store, given, kind) == expected
-    assert spliced(store, constructor=kind, shuffle=given) == expected
-    assert spliced(store, given, kind).cache_bytes == expected.cache_bytes
-    # what the splices say comes first
-    assert spliced(store, given, kind, shuffle=5) == plain.shuffle(5)
-    assert spliced(store, given, kind, shuffle=False) == plain
-
-
-def test_cf_16_the_base_may_be_one_dataset(store):
-    base = UrlSingleDatasetLMConfig(cache_dir=store, shuffle=tl.BlockShuffle(window_blocks=2))
-    made = SpliceMultiDocumentLMConfig(base=base, seq_len=8, num_docs=3, content_length=4)
-    assert made == spliced(store).block_shuffle(window_blocks=2)
-
-
-@pytest.mark.parametrize("where", ["data", "base"])
-def test_cf_07_a_block_shuffle_is_read_from_yaml(store, tmp_path, where):
-    shuffle = {"data": "", "base": "    "}[where]
-    lines = [
-        "data:",
-        "  type: splice_multi_document",
-        "  base:",
-        "    configs:",
-        f"      wiki: {{cache_dir: {store}}}",
-        *([] if where == "data" else ["    shuffle:", f"  {shuffle}window_blocks: 2"]),
-        *([] if where == "base" else ["  shuffle:", "    window_blocks: 2"]),
-        "  num_docs: 3",
-        "  content_length: 4",
-        "model: {seq_len: 8}",
-    ]
-    (tmp_path / "data.yaml").write_text("\n".join(lines) + "\n")
-    config = load_yaml(tmp_path / "data.yaml")
-    assert splice_from_config(config) == spliced(store).block_shuffle(window_blocks=2)
-    assert tl.from_config(config) == splice_from_config(config)
+# -- a wrong shuffle -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,14 @@
 """Settings under the names that trainers use give the rows that they mean."""
 
-import itertools
-
-import numpy as np
 import pytest
 import yaml
 from toydata import ToyStore
 
 import tokenloom as tl
-from tokenloom.batch.attention import dense_mask
 from tokenloom.integrations.trainer import KEYS, packing_settings
-from tokenloom.streams.pack import stream_packer
 
 DOCUMENTS = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
-CF_10 = """
+SETTINGS = """
 data:
   seq_len: 8
   packing_mode: {mode}
@@ -31,37 +26,6 @@ model:
 """
 
 
-@pytest.mark.filterwarnings("ignore:data.packing_max_docs_per_bin")
-@pytest.mark.parametrize("mode", ["sequential", "bin", "multipack"])
-def test_cf_10_the_names_are_accepted_and_mean_what_they_say(mode):
-    made = packing_settings(yaml.safe_load(CF_10.format(mode=mode)), others=["model.layers"])
-    assert made.seq_len == 8
-    with ToyStore([DOCUMENTS]) as toy:
-        run = toy.store.pack(8, **made.pack)
-        batch = run.batch(np.arange(len(run)))
-        cells = batch._cells
-        assert batch.label_layout == "shifted"
-        assert batch.tokens.shape[1] == 8
-        if mode == "sequential":
-            assert cells[0].tolist() == [1, 10, 11, 12, 2, 1, 20, 21, 2]
-            assert cells[1, 0] == cells[0, 8]  # a token is shared, so no transition is lost
-        assert 2 in batch.tokens
-        assert 2 not in batch.labels  # train_on_eos
-        rows = [
-            row.tokens.tolist() for row in stream_packer(seq_len=8, **made.stream).rows(DOCUMENTS)
-        ]
-        if mode == "sequential":
-            assert rows == cells.tolist()
-        assert sorted(t for row in rows for t in row if t > 2) == sorted(
-            itertools.chain(*DOCUMENTS)
-        )
-        mask = dense_mask(batch.segment_ids, **made.attention)
-        row = int(np.argmax(batch.segment_ids.max(axis=1)))
-        last = int((batch.segment_ids[row] > 0).sum()) - 1
-        assert batch.segment_ids[row, last] > 1
-        assert mask[row, last, 0]  # segment_masking is off: the row is one to attention
-
-
 SPECIALS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
 
 LOSS = {"mask_boundary_loss": False, "train_on_eos": False}
@@ -72,9 +36,9 @@ STREAMED = {"window": "T+1", "packing_buffer_docs": 2} | SPECIALS
 
 
 @pytest.mark.parametrize("mode", ["sequential", "bin", "multipack"])
-def test_cf_10_every_name_arrives_and_nothing_else_does(mode):
+def test_every_name_arrives_and_nothing_else_does(mode):
     """Dropping any one of the names, or passing on one too many, changes one of the two."""
-    asked = yaml.safe_load(CF_10.format(mode=mode))
+    asked = yaml.safe_load(SETTINGS.format(mode=mode))
     asked["data"]["mask_boundary_loss"] = False  # not the default, so that it must arrive
     if mode == "sequential":
         with pytest.warns(UserWarning, match="packing_max_docs_per_bin: it has no effect"):
@@ -175,22 +139,6 @@ def test_a_misspelt_key_is_refused_with_its_path_and_near_miss(path):
         packing_settings(nested(wrong, {}))
     assert str(told.value).startswith(f"{wrong}: found an unknown key, allowed: ")
     assert str(told.value).endswith(f"Did you mean {key!r}?")
-
-
-@pytest.mark.parametrize(
-    ("path", "meant"),
-    [
-        ("data.mask_boundry_loss", "mask_boundary_loss"),
-        ("data.train_on_eoss", "train_on_eos"),
-        ("data.packing_mod", "packing_mode"),
-        ("data.buffer_docs", "packing_buffer_docs"),
-        ("data.tokenizer.add_eoss", "add_eos"),
-        ("model.segment_maskin", "segment_masking"),
-    ],
-)
-def test_cf_12_typos_that_were_swallowed_once_are_refused(path, meant):
-    with pytest.raises(tl.ConfigError, match=f"{path}: found an unknown key.*mean '{meant}'"):
-        packing_settings(nested(path, True))
 
 
 def test_keys_of_others_are_left_alone_if_they_are_named():

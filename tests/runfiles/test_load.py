@@ -103,72 +103,7 @@ def test_from_config_takes_the_same_mapping_with_paths_from_the_working_director
         tl.from_config(plain, cache_bytes=9)
 
 
-# -- overrides (CF-17) ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("override", "path", "value"),
-    [
-        ("loader.batch_size=64", ("loader", "batch_size"), 64),
-        ("loader.patience=2", ("loader", "patience"), 2.0),
-        ("loader.patience=2e1", ("loader", "patience"), 20.0),
-        ("loader.fields=[tokens, labels]", ("loader", "fields"), ("tokens", "labels")),
-        ("loader.end=wrap", ("loader", "end"), "wrap"),
-        ("loader.batch_size=[[0, 4], [100, 8]]", ("loader", "batch_size"), ((0, 4), (100, 8))),
-    ],
-)
-def test_cf_17_an_override_is_typed_like_the_key_that_it_sets(load, override, path, value):
-    run = load(ONE + "loader: {batch_size: 4}", override)
-    found = run.file.loader[path[-1]]
-    assert found == value
-    assert type(found) is type(value)
-
-
-def test_cf_17_overrides_reach_every_section_and_make_those_that_are_missing(load):
-    run = load(
-        TWO,
-        "sources.wiki.shuffle=none",
-        "sources.wiki.pack.strategy=greedy",
-        "mix.weights.code=5",
-        "mix.stages.20.code=7",
-        "take=41",
-        "evaluate.held.split.part=train",
-    )
-    assert run.sources["wiki"].config.shuffle is None
-    assert run.sources["wiki"].config.layout.strategy == "greedy"
-    assert run.rule.weights == {"wiki": 3, "code": 5}
-    assert run.edits[0].weights == {"code": 7}
-    assert run.rule.take == 41
-    assert run.file.evaluate["held"].sources["main"].config.choice.part == "train"
-
-
-def test_cf_17_text_that_looks_like_a_number_stays_text_where_text_belongs(load, place):
-    os.symlink("stores/wiki", place / "2024")
-    run = load(ONE, "sources.wiki.store=2024")
-    assert run.sources["main"].path == "2024"
-    with pytest.raises(tl.ConfigError, match=r"override: seed: found 'x1' \(str\), allowed: an"):
-        load(ONE, "seed=x1")
-
-
-def test_cf_17_a_key_with_dots_is_put_in_quotes(load):
-    text = 'sources: {"v1.5": {store: stores/wiki, windows: 32}}'
-    assert load(text, 'sources."v1.5".windows=16').seq_len == 16
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("seed", "override 'seed': allowed: PATH=VALUE, such as loader.batch_size=64"),
-        ("=3", "override '=3': allowed: PATH=VALUE"),
-        ("seed.x=3", "override 'seed.x=3': seed is 7, which has no keys"),
-        ("loader.batch_sise=3", "override: loader.batch_sise: unknown key. .* mean 'batch_size'"),
-        ("seed=[1", "override seed=.1: line 1, column 3: while parsing"),
-        ("seed=!!python/name:os.system", "names code or a type, but settings are plain data"),
-    ],
-)
-def test_cf_17_a_wrong_override_is_refused(load, override, words):
-    with pytest.raises(tl.ConfigError, match=words):
-        load(TWO, override)
+# -- overrides -----------------------------------------------------------------------------------
 
 
 def test_overrides_are_a_list(load):
