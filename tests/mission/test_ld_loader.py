@@ -242,6 +242,7 @@ def test_ld_08_an_iterator_for_grain_has_a_state_before_every_item(store, option
             break
         items.append(item)
     assert len(items) == (10 if options.get("end") == "pad" else 9)
+    assert [next(iterator, None) for _ in range(3)] == [None] * 3  # it has ended
     with tl.Loader(run, 4, **options) as loader:
         for item, batch in zip(items, loader, strict=True):
             assert np.array_equal(item["inputs"], batch.tokens)
@@ -256,6 +257,9 @@ def test_ld_08_an_iterator_for_grain_has_a_state_before_every_item(store, option
             assert list(item) == list(expected)
             assert all(np.array_equal(item[name], expected[name]) for name in item)
         again.close()
+    second = list(iterator)  # a loop after the end is the next pass
+    assert len(second) == len(items)
+    assert not np.array_equal(second[0]["inputs"], items[0]["inputs"])
     iterator.close()
 
 
