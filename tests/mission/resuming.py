@@ -5,8 +5,6 @@ import itertools
 import json
 import sys
 
-import numpy as np
-
 import tokenloom as tl
 
 ARRAYS = (
@@ -20,16 +18,16 @@ ARRAYS = (
     "document_starts",
     "continues",
     "cu_seqlens",
-    "document",
     "index",
 )
+SPANS = ("document", "start", "length", "at")
 
 
 def digest(batch):
     """A hash over every array of a batch, with its shape and dtype."""
     sha256 = hashlib.sha256(repr((batch.source, batch.loss_tokens)).encode())
-    for name in ARRAYS:
-        array = np.ascontiguousarray(getattr(batch, name))
+    arrays = [(name, getattr(batch, name)) for name in ARRAYS]
+    for name, array in arrays + [(name, getattr(batch.spans, name)) for name in SPANS]:
         sha256.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return sha256.hexdigest()
 

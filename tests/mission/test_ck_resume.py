@@ -167,7 +167,7 @@ def test_ck_04_ck_05_ck_06_ck_07_c_47_a_new_spec_starts_at_the_baseline(equal_ro
         initial = {name: offset.tokens for name, offset in found.items()}
         assert list(initial.values()) == counts
         sources = {name: ds.epochs(None) for name, ds in equal_rows(*names).items()}
-        taken[missing] = Counter(tl.mix(sources, initial=initial).picked(range(100))[0])
+        taken[missing] = Counter(tl.mix(sources, initial=initial).batch(range(100)).source)
     assert sorted(taken["baseline"].values()) == [33, 33, 34]
     # from 0 the two catch up with 15 rows each, and only the other 70 are shared
     assert taken["zero"]["a"] in (23, 24)
@@ -177,11 +177,11 @@ def test_ck_04_ck_05_ck_06_ck_07_c_47_a_new_spec_starts_at_the_baseline(equal_ro
 def test_ck_06_a_source_that_joins_has_its_share_at_every_prefix(equal_rows):
     sources = {name: ds.epochs(None) for name, ds in equal_rows("a", "b", "new").items()}
     run = tl.mix({name: sources[name] for name in "ab"}).seed(1)
-    names, _ = run.edit(at=60, add={"new": sources["new"]}).picked(range(60, 160))
+    names = run.edit(at=60, add={"new": sources["new"]}).batch(range(60, 160)).source
     for count in range(1, 101):
         assert abs(names[:count].count("new") - count / 3) <= 1
-    control = tl.mix(sources, initial={"a": 240, "b": 240}).picked(range(100))[0]
-    assert control[:30] == ["new"] * 30
+    control = tl.mix(sources, initial={"a": 240, "b": 240}).batch(range(30)).source
+    assert control == ["new"] * 30
 
 
 def test_ck_06_a_spec_that_joins_a_stream_does_not_dominate():
@@ -235,7 +235,7 @@ def test_ck_17_an_index_reads_the_row_of_that_shard(tmp_path):
     places = {0: (0, 0, 0), 2: (0, 0, 2), 3: (0, 1, 0), 4: (0, 1, 1), 6: (1, 0, 0), 15: (2, 1, 0)}
     for offset, (epoch, shard, row) in places.items():
         assert locate_row([3, 3], offset % 6) == (shard, row)
-        assert [int(one[0]) for one in run.locate([offset])] == [epoch, 3 * shard + row]
+        assert [(s.epoch, s.document) for s in run.at(offset).spans] == [(epoch, 3 * shard + row)]
         expected = stored[shard][SEQ_LEN * row : SEQ_LEN * (row + 1)]
         assert run[offset].tokens[0].tolist() == expected.tolist() == rows[offset % 6]
 

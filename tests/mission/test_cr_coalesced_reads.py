@@ -66,7 +66,7 @@ LAYOUTS = {
     "packed": lambda store: store.pack(16, group_docs=5),
     "spliced": lambda store: store.splice(12, content_length=4, pad_id=0),
 }
-ARRAYS = ("tokens", "labels", "loss_weights", "segment_ids", "position_ids", "document", "index")
+ARRAYS = ("tokens", "labels", "loss_weights", "segment_ids", "position_ids", "index")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
