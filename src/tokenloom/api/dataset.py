@@ -377,8 +377,18 @@ class Dataset(Settings, Questions):
 
     def __repr__(self) -> str:
         head = f"Dataset {self.fingerprint[:12]}: {count_words(self.run.n, self.seq_len)}"
-        memory = [cache.capacity for cache in self._caches]
-        return "\n".join([head, *tree(self.sources, self.rule, self.edits, self.run, memory)])
+        memory, counts = [cache.capacity for cache in self._caches], self._examples_by_edit()
+        lines = tree(self.sources, self.rule, self.edits, counts, self.run, memory)
+        return "\n".join([head, *lines])
+
+    def _examples_by_edit(self) -> list[int | None]:
+        """The number of examples without edits, then after each of them; None is endless."""
+        if isinstance(self.run, MixedRun):
+            return self.run.examples_by_stage
+        (source,) = self.sources.values()
+        alone = MixSource(source.config, source.layout)
+        before = [self.edits[:count] for count in range(len(self.edits))]
+        return [*(single_run(alone, edits, self._appended).n for edits in before), self.run.n]
 
     def _repr_html_(self) -> str:
         """The same tree, for notebooks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -152,17 +153,22 @@ def tree(
     sources: Mapping[str, Source],
     rule: MixSpec | None,
     edits: Sequence[Edit],
+    examples: Sequence[int | None],
     run: Run,
     cache_bytes: Sequence[int],
 ) -> list[str]:
-    """A dataset as a tree of words: how it is mixed, what was changed, then each source."""
+    """A dataset as a tree of words: how it is mixed, what was changed, then each source.
+
+    `examples` is their number without edits, then after each edit; None is endless.
+    """
     lines = []
     if rule is not None:
         seed = f"seed {rule.seed or 0}"
         lines.append(f"├─ mix     {rule.rule} by {rule.cost}, stop={rule.stop}, {seed}")
-    for edit in edits:
-        told = {key: value for key, value in unbind(edit).items() if value and key != "at"}
-        lines.append(f"├─ edit    at {edit.at:,}: {told}")
+    for edit, (before, after) in zip(edits, itertools.pairwise(examples), strict=True):
+        changes = {key: value for key, value in unbind(edit).items() if value and key != "at"}
+        length = "" if before == after else f", {_count(before)} → {_count(after)} examples"
+        lines.append(f"├─ edit    at {edit.at:,}: {changes}{length}")
     shares = {} if rule is None else _shares(rule, edits)
     for place, (name, source) in enumerate(sources.items()):
         inner = source.lines(run.sources[place], cache_bytes[place])
@@ -172,6 +178,10 @@ def tree(
         lines.append(f"{'└─' if last else '├─'} {name}: {shares[name]}, {rows} an epoch")
         lines += [f"{' ' if last else '│'}  {line}" for line in inner]
     return lines
+
+
+def _count(examples: int | None) -> str:
+    return "endless" if examples is None else f"{examples:,}"
 
 
 def _shares(rule: MixSpec, edits: Sequence[Edit]) -> dict[str, str]:

@@ -71,8 +71,8 @@ class MixedRun:
     ) -> None:
         self.sources, self.stages, self.timed = tuple(sources), tuple(stages), tuple(timed)
         self.names = tuple(source.name for source in sources)
-        whole = stages[-1].end
-        self.n = whole if take is None else take if whole is None else min(take, whole)
+        whole, self._take = stages[-1].end, take
+        self.n = _least(whole, take)
         self.lanes = max(source.lanes for source in sources)
         laned = [n for n, source in enumerate(sources) if source.lanes > 1]
         self._lanes_from = min((at for n in laned for at in _begins(stages, n)), default=0)
@@ -254,6 +254,11 @@ class MixedRun:
 
     # -- what it is ------------------------------------------------------------------------
 
+    @property
+    def examples_by_stage(self) -> list[int | None]:
+        """How many examples there are if each stage is the last; None is endless."""
+        return [_least(stage.end, self._take) for stage in self.stages]
+
     def consumed(self, examples: int) -> list[Consumed]:
         """What the first `examples` take from each source."""
         integer("examples", examples, most=self._bound)
@@ -359,6 +364,11 @@ class MixedRun:
         """Warn when the shuffle windows of a source do not fit into the cache."""
         for source in self.sources:
             source.warn_if_too_large(capacity)
+
+
+def _least(*bounds: int | None) -> int | None:
+    """The smallest of some bounds; None is no bound."""
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def joined_spans(parts: Sequence[Placed], spans: Sequence[Spans], width: int) -> Spans:
