@@ -10,10 +10,15 @@ NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 # modules are compiled once, not by each of the processes that tests and benchmarks start
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow browser peers sanitize mutate lint types docs bench science clean
+.PHONY: demo quick test test-slow browser peers sanitize mutate lint types docs bench science clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
+
+# required behavior, laws over a few random runs, killed builds: under a minute, for people who edit
+quick: $(VENV)/.test
+	TOKENLOOM_HYPOTHESIS=quick $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow" \
+	  tests/mission tests/laws tests/fault/test_killed_builds.py
 
 test: $(VENV)/.test browser peers lint types
 	$(BIN)/python -m pytest -n $(TESTERS) -q -m "not slow"
@@ -21,17 +26,18 @@ test: $(VENV)/.test browser peers lint types
 test-slow: $(VENV)/.test $(VENV)/.node browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q -m slow
 
-# pages are tested in a real browser, with letters of every script
+# pages are tested in a real browser, with letters of every script; without one, those tests are
+# skipped, and pytest says so
 BROWSER := chromium fonts-noto-core fonts-noto-mono fonts-noto-cjk
 browser:
 	@dpkg -s $(BROWSER) >/dev/null 2>&1 || { \
-	  echo "installing $(BROWSER)"; \
+	  echo "installing $(BROWSER), for tests of pages"; \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	    && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; \
-	} || echo "not installed: sudo apt-get install --no-install-recommends $(BROWSER)"
+	} || echo "tests of pages are skipped: sudo apt-get install --no-install-recommends $(BROWSER)"
 
 # the libraries that exports are opened with, each in an environment of its own below $(VENV)/peers;
-# one that cannot be installed is told here, and fails its tests with that reason
+# the tests of one that cannot be installed are skipped, and pytest says so
 peers: $(VENV)/.test
 	-@$(BIN)/python tests/exchange/peers.py
 
@@ -45,6 +51,7 @@ sanitize: $(VENV)/.test
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
 
 types: $(VENV)/.test
 	$(BIN)/mypy

@@ -20,6 +20,9 @@ settings.register_profile("timeless", deadline=None, suppress_health_check=[Heal
 settings.register_profile(
     "default", settings.get_profile("timeless"), derandomize=True, max_examples=40
 )
+settings.register_profile(
+    "quick", settings.get_profile("timeless"), derandomize=True, max_examples=12
+)
 settings.register_profile("thorough", settings.get_profile("timeless"), max_examples=1000)
 settings.load_profile(os.environ.get("TOKENLOOM_HYPOTHESIS", "default"))
 

@@ -67,26 +67,3 @@ def test_a_recipe_opens_what_a_peer_wrote_and_the_peer_reads_an_export(name, tmp
 def test_there_is_a_recipe_for_every_peer():
     assert {name for name, _ in RECIPES} == {*peers.PEERS, *HERE}
     assert set(READ) == set(peers.PEERS)
-
-
-def test_a_peer_that_cannot_be_installed_fails_with_its_reason_and_is_not_asked_for_again(
-    tmp_path, monkeypatch, capsys
-):
-    installed = []
-
-    def install(folder, packages):
-        installed.append(packages)
-        raise RuntimeError("No solution found: no such package")
-
-    monkeypatch.setattr(peers, "FOLDER", tmp_path / "peers")
-    monkeypatch.setattr(peers, "install", install)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="litdata: it could not be installed: No solution"):
-            peers.run("litdata", "writers/by_litdata.py")
-    assert len(installed) == 1
-    assert peers.main([]) == 1  # `make peers` tries again, and goes on with the others
-    assert [packages[0] for packages in installed[1:]] == [one[0] for one in peers.PEERS.values()]
-    assert "litdata: the tests that need it will fail." in capsys.readouterr().out
-    monkeypatch.setattr(peers, "install", lambda folder, packages: folder.mkdir())
-    assert peers.main(["litdata"]) == 0
-    assert peers.python_of("litdata") == tmp_path / "peers/litdata/bin/python"

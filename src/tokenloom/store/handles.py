@@ -7,7 +7,7 @@ it belongs to somebody else.
 The child of a fork has one thread. A lock that another thread held is never released there, and
 what it guards may be half-changed. So every lock of the package comes from `lock_of`, which
 remembers its owner: in the child each owner gets a new lock, and is told whether the old one was
-held (`torn`). Nothing waits before a fork. `tests/house/rules.py` finds other locks.
+held (`torn`). Nothing waits before a fork. ruff finds other locks (TID251).
 
 Threads end before Python does. One that asks for the interpreter after its end is unwound by force,
 which aborts the process ("terminate called without an active exception") if compiled code in

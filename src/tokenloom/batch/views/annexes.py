@@ -1,8 +1,6 @@
-"""Rooms that look at the house, for the rooms that are looked at.
+"""Lazy imports of `inspect` and `report`, which import this package.
 
-One idea: what judges a run or makes a page about it is an annex, and the house never imports an
-annex. A run, a batch or a store that is asked for a verdict or a view passes the question on, and
-the annex is imported when somebody asks: here and nowhere else (`tests/house/rules.py`).
+A run, a batch or a store that is asked for a verdict or a view passes the question on here.
 
 ========================================  =======
 run.audit(), run.simulate()               inspect

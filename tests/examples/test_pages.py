@@ -1,6 +1,9 @@
-"""Code in README and docs runs; links lead somewhere."""
+"""Code in README, docs and docstrings runs, imports public names, and links lead somewhere."""
 
+import doctest
+import importlib
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -10,10 +13,12 @@ from pathlib import Path
 import pytest
 from toys import bpe_json
 
+import tokenloom as tl
 from tokenloom.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -79,35 +84,46 @@ def test_benchmarks_named_in_the_docs_exist():
             assert any(name in stem for stem in known), name
 
 
-SCRIPTS = ["packed_row", "shares", "splices"]
-TRAINED = ["memorization-packed", "memorization-spliced"]  # by examples/memorization, in minutes
-TIMED = ["flame"]  # by python -m benchmarks flame
+ROOMS = {"order", "batch", "loader", "streams", "inspect", "evaluate", "cluster", "exchange"}
+ROOMS |= {"quality", "report", "runfiles", "testing", "integrations.trainer"}
+ROOMS |= {f"integrations.{x}" for x in ("grain", "hf", "jax", "levanter", "lightning", "torch")}
 
 
-def test_every_picture_is_compared_with_what_makes_it_or_takes_long_to_make():
-    drawn = [one.replace("_", "-") for one in SCRIPTS]
-    results = (one.stem for one in (ROOT / "science/results").glob("*.json"))
-    known = [f"results-{one.replace('_', '-')}" for one in results]  # tests/science/test_report.py
-    found = {one.stem for one in (ROOT / "docs/pictures").glob("*.svg")}
-    assert found == {*drawn, *known, *TRAINED, *TIMED}
+def private_imports(text):
+    """What a page imports that is neither a public room nor a name of the root."""
+    found = re.findall(r"from tokenloom(?:\.([\w.]+))? import|import tokenloom\.([\w.]+)", text)
+    of_root = re.findall(r"from tokenloom import \(?([\w\s,]+)", text)
+    names = {word.split()[0] for line in of_root for word in line.split(",") if word.strip()}
+    rooms = {a or b for a, b in found} - {""}
+    return (rooms - ROOMS) | (names - ROOMS - set(tl.__all__))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+def test_docs_and_examples_import_public_names_only():
+    found = {page.name: private_imports(page.read_text()) for page in [*PAGES, *EXAMPLES]}
+    assert {name: names for name, names in found.items() if names} == {}
+    assert private_imports("from tokenloom.store.reader import Reader") == {"store.reader"}
+
+
+PICTURES = ["packed_row", "shares", "splices"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_what_its_script_prints(name):
     script = ROOT / f"docs/pictures/{name}.py"
     made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
-    picture = ROOT / f"docs/pictures/{name.replace('_', '-')}.svg"
-    assert made.stdout == picture.read_bytes()
+    assert made.stdout == (ROOT / f"docs/pictures/{name.replace('_', '-')}.svg").read_bytes()
 
 
-def test_do_06_do_07_do_09_the_page_about_splices_says_what_they_cost_and_cannot_do():
-    page = (ROOT / "docs/splice.md").read_text()
-    for words in (
-        "## What K costs",  # DO-06: compute goes with S, not with K
-        "A frame costs the model S cells, whatever K is",
-        "| RoPE | no: logits, loss and gradients are those of s = 0",  # DO-07
-        "`offset_jitter` needs room: with K = S there is none",
-        "an epoch of 30,000, of which 13,000 are repetitions",
-        "| | one document | several |",  # DO-09
-    ):
-        assert words in page
+def modules():
+    for info in pkgutil.walk_packages(tl.__path__, "tokenloom."):
+        # those of JAX run in a process of their own, see tests/integrations/test_jax.py
+        if not info.name.endswith(("__main__", "in_jax")) and "integrations.jax" not in info.name:
+            yield info.name
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_examples_in_docstrings_run(part):
+    for name in sorted(modules())[part::8]:
+        module = importlib.import_module(name)
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        assert doctest.testmod(module, optionflags=flags).failed == 0, name
