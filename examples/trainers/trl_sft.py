@@ -10,7 +10,7 @@ import tokenloom as tl
 from tokenloom.integrations.hf import attach, placeholder
 
 TINY = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-WORDS = Tokenizer(models.WordLevel({"<eos>": 0}, unk_token="<eos>"))  # that of your model
+WORDS = Tokenizer(models.WordLevel({"<eos>": 0}, unk_token="<eos>"))  # TRL wants one
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -24,6 +24,6 @@ with tempfile.TemporaryDirectory() as folder:
         args = SFTConfig(f"{folder}/{output}", max_steps=12, **told)
         words = PreTrainedTokenizerFast(tokenizer_object=WORDS, eos_token="<eos>")
         trainer = SFTTrainer(model, args, train_dataset=placeholder(), processing_class=words)
-        attach(trainer, run).train(resume_from_checkpoint=resume)
+        attach(trainer, run, different_tokenizers=True).train(resume_from_checkpoint=resume)
         logs.append([log["loss"] for log in trainer.state.log_history if "loss" in log])
     print("resumed after 5 steps, all losses as without:", logs[0] == logs[1])
