@@ -1,10 +1,13 @@
 """CR: a batch is read in as few ranges as its rows have runs of neighbors, all in one request."""
 
+import threading
+
 import numpy as np
 import pytest
 from counted import CountedFiles
 from hypothesis import given
 from hypothesis import strategies as st
+from webserver import serve
 
 import tokenloom as tl
 from tokenloom.evaluate import evaluate, pz
@@ -105,6 +108,17 @@ def test_cr_06_all_reads_of_a_batch_are_one_request(rows):
     store, files = rows
     store.windows(4).batch(np.arange(0, 100, 5))
     assert [len(ranges) for ranges in files.token_requests()] == [20]
+
+
+def test_cr_06_twenty_reads_over_a_network_are_under_way_together(store_of):
+    """The server answers none of them before it has all."""
+    path = store_of([list(range(400))]).path
+    expected = tl.open(path).windows(4).batch(range(0, 100, 5)).tokens
+    with serve(path.parent) as server:
+        rows = tl.open(f"{server.url}/{path.name}", verify="never", cache_bytes=0).windows(4)
+        rows.batch([0])  # the files are known
+        server.together = threading.Barrier(20)
+        assert np.array_equal(rows.batch(range(0, 100, 5)).tokens, expected)
 
 
 def uniform(tokens, segment_ids, position_ids):

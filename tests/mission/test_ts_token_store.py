@@ -14,6 +14,7 @@ import pytest
 import zarr
 from counted import CountedFiles
 from tokenizers import Tokenizer, models, pre_tokenizers
+from webserver import serve
 
 import tokenloom as tl
 from tokenloom.integrations.levanter import (
@@ -352,22 +353,23 @@ def test_ts_11_reading_a_thousand_documents_of_50000_tokens_takes_little_memory(
 
 
 def test_ts_12_remote_reads_are_ranges_and_counted(store_of):
+    """Counted by the web server, too."""
     path = store_of([list(range(100, 900))]).path
-    store = tl.open(path, source=(files := CountedFiles(path)), verify="never", cache_bytes=0)
-    rows = store.windows(8)
-    assert files.token_requests() == []
-    batch = rows.batch([5, 3, 4, 9, 3])
-    (ranges,) = files.token_requests()  # one call with all of its ranges
+    expected = tl.open(path).windows(8).batch([5, 3, 4, 9, 3]).tokens
+    assert expected[:, 0].tolist() == [100 + 8 * row for row in (5, 3, 4, 9, 3)]
     row_bytes = 8 * 2
-    assert sorted(one[1:] for one in ranges) == [
-        (3 * row_bytes, 3 * row_bytes),
-        (9 * row_bytes, row_bytes),
-    ]
-    reads = store.reads
-    assert (reads.read_ops, reads.bytes, reads.useful_bytes) == (2, 4 * row_bytes, 4 * row_bytes)
-    expected = [[100 + 8 * row + cell for cell in range(8)] for row in (5, 3, 4, 9, 3)]
-    assert batch.tokens.tolist() == expected
-    assert np.array_equal(tl.open(path).windows(8).batch([5, 3, 4, 9, 3]).tokens, batch.tokens)
+    with serve(path.parent) as server:
+        store = tl.open(f"{server.url}/{path.name}", verify="never", cache_bytes=0)
+        rows = store.windows(8)
+        assert not [name for name, *_ in server.requests if "shard" in name]
+        for asked in (1, 2):
+            assert np.array_equal(rows.batch([5, 3, 4, 9, 3]).tokens, expected)
+            ranges = [(a, b) for name, a, b in server.requests if "input_ids/c" in name]
+            expected_ranges = [(3 * row_bytes, 3 * row_bytes), (9 * row_bytes, row_bytes)]
+            assert sorted(ranges) == sorted(expected_ranges * asked)
+            reads = store.reads
+            assert (reads.read_ops, reads.requests, reads.retries) == (2 * asked, 2 * asked, 0)
+            assert reads.bytes == reads.useful_bytes == 4 * row_bytes * asked
 
 
 # -- which tokens may be selected or trained -----------------------------------------------
