@@ -122,10 +122,10 @@ def test_ld_04_a_benchmark_prints_latencies_speeds_and_reads():
     command = [sys.executable, "-m", "tokenloom", "bench", "data-loading", "--quiet", *small]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    for perm_type, strategies in told["results"].items():
+    printed = json.loads(done.stdout)
+    for perm_type, strategies in printed["results"].items():
         for strategy, counts in strategies.items():
-            speeds = told["speeds"][perm_type][strategy]
+            speeds = printed["speeds"][perm_type][strategy]
             assert 0 < speeds["p50_ms"] <= speeds["p95_ms"] <= 1000 * speeds["elapsed_s"]
             assert speeds["examples/s"] * speeds["elapsed_s"] == pytest.approx(1024)
             reads = counts["reads_issued"]["mean"]
@@ -152,7 +152,7 @@ def test_ld_04_statistics_are_those_of_what_was_delivered(store, prefetch):
 
 
 def threads():
-    """Threads of this process, whoever started them."""
+    """The number of threads of this process, also of those that are not Python's."""
     return len(os.listdir("/proc/self/task"))
 
 
