@@ -23,6 +23,8 @@ import reference
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = {  # caption → pages; a page that is in none of them is an error
     "Guide": [
+        "docs/README",
+        "docs/tour",
         "docs/building",
         "docs/from-what-you-have",
         "docs/stores",
