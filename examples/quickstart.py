@@ -3,7 +3,7 @@
 import tokenloom as tl
 
 texts = [{"text": f"Document {i}: " + "all work and no play. " * (i % 7 + 1)} for i in range(500)]
-store = tl.build(texts, "stores/demo", tokenizer="bytes")  # or "corpus/*.jsonl" and a file
+store = tl.build(texts, "stores/demo", tokenizer="bytes")  # or files and a tokenizer.json
 
 run = store.pack(seq_len=128).shuffle().epochs(3).seed(7)  # a description: nothing is read yet
 loader = tl.Loader(run, batch_size=16)
