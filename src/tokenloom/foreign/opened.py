@@ -17,9 +17,9 @@ from typing import Any
 from tokenloom.arguments import Url, one_of, place
 from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
 from tokenloom.foreign.described import Delimiter, Described
+from tokenloom.foreign.export_notes import refuse_incomplete
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.formats import FORMATS, look_for
-from tokenloom.foreign.formats.export_notes import refuse_incomplete
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
 from tokenloom.foreign.manifests import reader_of

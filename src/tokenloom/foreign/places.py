@@ -8,6 +8,7 @@ of a bare array.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -21,7 +22,7 @@ from tokenloom.foreign.described import damaged
 from tokenloom.foreign.locations import folder_at, read_stretch
 from tokenloom.store import format as fmt
 
-__all__ = ["LEDGER", "ForeignPlace", "Said"]
+__all__ = ["LEDGER", "ForeignPlace", "Said", "plain_name"]
 
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
@@ -173,3 +174,18 @@ class ForeignPlace:
                 f"{size:,} bytes",
             )
         return self.bytes(name, first_byte, first_byte + count * item).view(dtype)
+
+
+def plain_name(name: Any) -> bool:
+    """Whether an index may name this file: one of its own folder.
+
+    >>> plain_name("shard.00000.mds"), plain_name("../secret"), plain_name("/etc/passwd")
+    (True, False, False)
+    """
+    return (
+        isinstance(name, str)
+        and bool(name)
+        and name not in (".", "..")
+        and "\0" not in name
+        and ("/" not in name and os.sep not in name)
+    )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
-from tokenloom.foreign.formats.export_notes import export_notes
+from tokenloom.foreign.export_notes import export_notes
 from tokenloom.foreign.formats.flat import DIGITS, HEADER, HEADER_BYTES, dtype_of
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace

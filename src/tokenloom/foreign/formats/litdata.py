@@ -30,12 +30,11 @@ from tokenloom.foreign.formats.sample_files import (
     joined_lengths,
     listed,
     loaded,
-    plain_name,
     refuse_twice,
     table_of,
 )
 from tokenloom.foreign.pieces import Piece, RawPiece
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import ForeignPlace, plain_name
 
 __all__ = ["describe_litdata"]
 

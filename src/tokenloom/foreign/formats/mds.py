@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.export_notes import ExportNotes, export_notes
 from tokenloom.foreign.formats.counted import counted
-from tokenloom.foreign.formats.export_notes import ExportNotes, export_notes
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
@@ -33,11 +33,10 @@ from tokenloom.foreign.formats.sample_files import (
     joined_lengths,
     listed,
     loaded,
-    plain_name,
     refuse_twice,
     table_of,
 )
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import RESERVED
 

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, MissingExtra, StoreError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.export_notes import ExportNotes, parsed_notes
 from tokenloom.foreign.formats.arrow_batches import ArrowBatches
 from tokenloom.foreign.formats.counted import counted
-from tokenloom.foreign.formats.export_notes import ExportNotes, parsed_notes
-from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name, refuse_twice
+from tokenloom.foreign.formats.sample_files import joined_lengths, refuse_twice
 from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.metadata import RESERVED

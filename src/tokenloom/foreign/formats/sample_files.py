@@ -11,7 +11,6 @@ Every number is compared with the size of the file before it is used.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,7 +35,6 @@ __all__ = [
     "joined_lengths",
     "listed",
     "loaded",
-    "plain_name",
     "refuse_twice",
     "table_of",
 ]
@@ -194,18 +192,3 @@ def _part(
 def joined_lengths(lengths: Sequence[Int64]) -> Int64:
     """The lengths of the documents of all pieces."""
     return np.concatenate([np.empty(0, np.int64), *lengths])
-
-
-def plain_name(name: Any) -> bool:
-    """Whether an index may name this file: one of its own folder.
-
-    >>> plain_name("shard.00000.mds"), plain_name("../secret"), plain_name("/etc/passwd")
-    (True, False, False)
-    """
-    return (
-        isinstance(name, str)
-        and bool(name)
-        and name not in (".", "..")
-        and "\0" not in name
-        and ("/" not in name and os.sep not in name)
-    )

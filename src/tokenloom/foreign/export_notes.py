@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import StoreCorrupt
 from tokenloom.foreign.described import damaged
-from tokenloom.foreign.formats.sample_files import plain_name
-from tokenloom.foreign.places import ForeignPlace
+from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 
 __all__ = ["MARK", "ExportNotes", "export_notes", "parsed_notes", "refuse_incomplete"]
