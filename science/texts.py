@@ -176,7 +176,7 @@ def letter_store(texts: Sequence[str], path: Path, **options: Any) -> tl.Store:
     if path.exists():
         return tl.open(path)
     rows = [{"text": text} for text in texts]
-    return tl.build(rows, path, tokenizer="bytes", allow_duplicates=True, progress=False, **options)
+    return tl.build(rows, path, tokenizer="bytes", duplicates="allow", progress=False, **options)
 
 
 # -- real text ---------------------------------------------------------------------------------

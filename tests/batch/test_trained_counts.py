@@ -221,7 +221,7 @@ def chats(tmp_path_factory):
     all_ = [{"input_ids": [2] * 8, "loss_mask": [1] * 8} for _ in range(60)]
     made = {"few": few, "all": all_}
     return {
-        name: tl.build(rows, root / name, tokenizer=None, vocab_size=9, allow_duplicates=True)
+        name: tl.build(rows, root / name, tokenizer=None, vocab_size=9, duplicates="allow")
         for name, rows in made.items()
     }
 

@@ -151,7 +151,7 @@ def test_records_that_another_clears_away_between_two_looks_are_no_error(
 def test_who_finishes_late_finds_the_work_of_another_and_no_missing_part(scratch, corpus):
     """It looked before the other published, and reads records after they were cleared away."""
     inputs, expected = corpus
-    mode = BuildMode(append=False, overwrite=False, allow_duplicates=False)
+    mode = BuildMode(duplicates="error")
     options = BuildOptions(**SMALL, stretches=PARTS)
     do(inputs, scratch / "s", *range(1, PARTS + 1))
     late = prepare(inputs, scratch / "s", options, mode, QUICK)

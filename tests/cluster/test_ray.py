@@ -219,7 +219,7 @@ def test_ray_reads_and_writes_in_a_bucket_and_no_message_holds_a_credential(
 def answers_of(inputs, out, numbers, **own):
     """What tasks answer for some stretches, without Ray, and the site of that build."""
     own = {"tokenizer": "bytes", "block_bytes": 500, "stretches": 4, **own}
-    mode = BuildMode(append=False, overwrite=False, allow_duplicates=False)
+    mode = BuildMode(duplicates="error")
     site = prepare(inputs, out, BuildOptions(**own), mode, LOCAL)
     begin(site)
     header, payload = pack_plan(site.plan)

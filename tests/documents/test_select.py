@@ -304,7 +304,7 @@ def test_inputs_are_known_by_their_names(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
     paths = [str(tmp_path / f"{name}.jsonl") for name in ("one", "two")]
     store = tl.build(paths, tmp_path / "s", tokenizer="bytes", progress=False)
-    more = {"append": True, "allow_duplicates": True, "progress": False}
+    more = {"append": True, "duplicates": "allow", "progress": False}
     store = tl.build(paths[:1], tmp_path / "s", tokenizer="bytes", **more)
     several = {"num_docs": 9, "on_shortage": "fewer", "doc_select_mode": "first"}
     name = store.metadata(0)["_input"]

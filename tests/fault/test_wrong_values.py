@@ -147,7 +147,7 @@ def build(inputs, out, **more):
     return tl.build(inputs, out, files=QUICK, **SMALL, **more)
 
 
-def test_d13_the_same_file_twice_is_refused_by_path_by_link_and_by_content(scratch):
+def test_d13_the_same_file_twice_is_found_by_path_by_link_and_by_content(scratch):
     (one,) = write_corpus(scratch / "in")
     link, hard, copy = (str(scratch / "in" / f"{n}.jsonl") for n in ("link", "hard", "copy"))
     os.symlink(one, link)
@@ -155,40 +155,44 @@ def test_d13_the_same_file_twice_is_refused_by_path_by_link_and_by_content(scrat
     shutil.copy(one, copy)
     roundabout = str(scratch / "in" / ".." / "in" / "part-0.jsonl")
     for other in (one, roundabout, link, hard, copy):
-        with pytest.raises(tl.InputError, match=r"same (file|content).*allow_duplicates"):
-            build([one, other], scratch / "s")
+        with pytest.raises(tl.InputError, match=r"duplicates.*part-0\.jsonl"):
+            build([one, other], scratch / "s", duplicates="error")
         assert not (scratch / "s").exists(), "nothing is made before the inputs are known"
-    with pytest.raises(tl.InputError, match="more such inputs"):
-        build(str(scratch / "in"), scratch / "s")
+    with pytest.raises(tl.InputError, match="found 3 among 4 inputs"):
+        build(str(scratch / "in"), scratch / "s", duplicates="error")
 
 
 def test_d13_duplicates_are_taken_when_they_are_meant(scratch):
     (one,) = write_corpus(scratch / "in", count=5)
-    store = build([one, one], scratch / "s", allow_duplicates=True)
+    store = build([one, one], scratch / "s", duplicates="allow")
     assert store.num_documents == 10
     first, second = (store.documents(range(a, a + 5)) for a in (0, 5))
     assert [d.tolist() for d in first] == [d.tolist() for d in second]
     assert store.verify(progress=False).ok
 
 
-def test_d13_an_append_of_what_is_already_there_is_refused(scratch):
+def test_d13_an_append_of_what_is_already_there_is_refused_where_asked_for(scratch):
     (one,) = write_corpus(scratch / "in", count=5)
     (two,) = write_corpus(scratch / "in2", count=5, seed=2)
     build(one, scratch / "s")
     copy = scratch / "renamed.jsonl"
     shutil.copy(one, copy)
-    with pytest.raises(tl.InputError, match=r"already in the store.*part-0\.jsonl"):
-        build([two, str(copy)], scratch / "s", append=True)
+    with pytest.raises(tl.InputError, match=r"renamed\.jsonl.*part-0\.jsonl"):
+        build([two, str(copy)], scratch / "s", append=True, duplicates="error")
     assert tl.open(scratch / "s").snapshot == 1
     assert build([two], scratch / "s", append=True).snapshot == 2
-    both = build(str(copy), scratch / "s", append=True, allow_duplicates=True)
+    both = build(str(copy), scratch / "s", append=True, duplicates="allow")
     assert (both.snapshot, both.num_documents) == (3, 15)
 
 
 def test_d13_the_same_records_in_memory_are_duplicates_too(scratch):
     rows = [{"text": "a"}, {"text": "b"}]
-    with pytest.raises(tl.InputError, match="same content"):
-        build([rows, [json.loads(json.dumps(row)) for row in rows]], scratch / "s")
+    with pytest.raises(tl.InputError, match="rows-1"):
+        build(
+            [rows, [json.loads(json.dumps(row)) for row in rows]],
+            scratch / "s",
+            duplicates="error",
+        )
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing to train on")

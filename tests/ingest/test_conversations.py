@@ -246,7 +246,7 @@ def test_metadata_keeps_other_keys_and_messages_only_if_asked(build):
         ({"columns": {"score": "float32"}}, "columns: found 'score'"),
         ({"chat_template": "{% if %}"}, "chat_template: line 1"),
         ({"chat_template": "no/such/file.jinja"}, "chat_template: 'no/such/file.jinja'"),
-        ({"chat_template": 7}, "chat_template: found int"),
+        ({"chat_template": 7}, "chat_template: found 7"),
         ({"template_args": {"x": object()}}, "template_args: found no plain JSON"),
         ({"tokenizer": None, "vocab_size": 9}, "tokenizer: found None"),
     ],

@@ -185,21 +185,21 @@ def test_an_append_that_does_not_fit_is_refused(tmp_path):
     tl.build(source, tmp_path / "s", tokenizer="bytes", append=True)
     tl.build(records(2, 90), tmp_path / "s", tokenizer="bytes", append=True)
     copy = write_jsonl(tmp_path / "copy.jsonl", records(5, 50))
-    with pytest.raises(tl.InputError, match=r"copy\.jsonl.*already in the store, as a\.jsonl"):
-        tl.build(copy, tmp_path / "s", tokenizer="bytes", append=True)
+    with pytest.raises(tl.InputError, match=r"copy\.jsonl.*a\.jsonl"):
+        tl.build(copy, tmp_path / "s", tokenizer="bytes", append=True, duplicates="error")
     assert tl.open(tmp_path / "s").snapshot == 3
-    doubled = tl.build(copy, tmp_path / "s", tokenizer="bytes", append=True, allow_duplicates=True)
+    doubled = tl.build(copy, tmp_path / "s", tokenizer="bytes", append=True, duplicates="allow")
     assert doubled.num_documents == 3 + 5 + 2 + 5
 
 
-def test_the_same_file_twice_is_refused_unless_allowed(tmp_path):
+def test_the_same_file_twice_is_refused_where_it_is_asked_for(tmp_path):
     a = write_jsonl(tmp_path / "a.jsonl", records(5))
     b = write_jsonl(tmp_path / "b.jsonl", records(5))
     for twice in ([a, a], [a, b], [a, str(tmp_path / "*.jsonl")]):
         with pytest.raises(tl.InputError, match=r"a\.jsonl"):
-            tl.build(twice, tmp_path / "s", tokenizer="bytes")
+            tl.build(twice, tmp_path / "s", tokenizer="bytes", duplicates="error")
     assert not (tmp_path / "s").exists()
-    store = tl.build([a, b], tmp_path / "s", tokenizer="bytes", allow_duplicates=True)
+    store = tl.build([a, b], tmp_path / "s", tokenizer="bytes", duplicates="allow")
     assert store.num_documents == 10
 
 

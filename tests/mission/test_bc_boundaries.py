@@ -54,7 +54,7 @@ def test_bc_02_positions_restart_at_50_and_80(store_of):
     expected = [*range(50), *range(30), *range(20)]
     assert boundaries.position_ids([[0, 50, 80]], 100).tolist() == [expected]
     assert collate([feature([7] * 100, [0, 50, 80])])["position_ids"].tolist() == [expected]
-    run = store_of([[5] * 50, [6] * 30, [7] * 20], allow_duplicates=True).pack(100)
+    run = store_of([[5] * 50, [6] * 30, [7] * 20]).pack(100)
     assert run.batch([0]).position_ids.tolist() == [expected]
 
 

@@ -117,7 +117,7 @@ def snapshots(tmp_path_factory):
     for number, count in enumerate((9, 4, 1, 6)):
         texts = [{"text": chr(97 + i) * 2} for i in range(count)]
         options = {"tokenizer": "bytes", "progress": False, "append": number > 0}
-        tl.build(texts, folder, allow_duplicates=True, **options)
+        tl.build(texts, folder, duplicates="allow", **options)
         made.append(tl.open(folder))
     return made
 

@@ -53,7 +53,7 @@ CHOICES = {
 def copies(tmp_path_factory):
     root = tmp_path_factory.mktemp("copies")
     records = [{"text": text} for text in TEXTS]
-    options = {"tokenizer": "bytes", "chunk_tokens": CHUNK, "allow_duplicates": True}
+    options = {"tokenizer": "bytes", "chunk_tokens": CHUNK, "duplicates": "allow"}
     tl.build(records, root / "built", **options)
     tl.build(records, root / "workers", workers=2, shard_tokens=64, block_bytes=200, **options)
     tl.build(records[:23], root / "appended", shard_tokens=100, **options)

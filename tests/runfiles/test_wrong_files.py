@@ -797,7 +797,7 @@ WRONG = [
         build("{tokenizer: bytes, text_keys: body, stores: {new: corpus.jsonl}}"),
         (
             "line 8, column 38: build.text_keys: unknown key. Allowed: add_bos, add_eos, "
-            "allow_duplicates, b…r, train_on, verify_all, vocab_size, workers. Did you "
+            "bloc…r, train_on, verify_all, vocab_size, workers. Did you "
             "mean 'text_key'?"
         ),
     ),

@@ -55,7 +55,7 @@ def build_store(
     max_record_bytes: int = MAX_RECORD_BYTES,
     append: bool = False,
     overwrite: bool = False,
-    allow_duplicates: bool = False,
+    duplicates: str = "warn",
     workers: int | None = None,
     stretches: int = 1,
     executor: str = "local",
@@ -129,7 +129,9 @@ def build_store(
         overwrite: replace the store at `out` if it is another one. It stays readable until the new
             one is published; then its files are removed, and nothing else. A directory that holds
             other things is refused as ever.
-        allow_duplicates: accept the same input twice.
+        duplicates: what to do about files that are listed twice, or whose content is that of
+            another input or already in the store that is appended to: "warn" stores them and warns
+            with their number, "error" refuses them, "allow" stores them.
         workers: number of encoding processes. Default: this process starts to encode, and takes
             as many others beside it, up to one per core, as pay for their own start; the log
             says how many and why. Workers rest for 20 s and serve the next build.
@@ -197,7 +199,7 @@ def build_store(
         stretches=stretches,
     )
     one_of("progress", progress, (None, True, False))
-    mode = BuildMode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
+    mode = BuildMode(append=append, overwrite=overwrite, duplicates=duplicates)
     remote, workers = check_executor(executor, workers)
     if remote and options.stretches == 1:
         raise ConfigError(

@@ -40,7 +40,7 @@ _PASSED_ON = (
     "workers",
     "append",
     "overwrite",
-    "allow_duplicates",
+    "duplicates",
 )
 
 

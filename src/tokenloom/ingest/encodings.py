@@ -26,6 +26,7 @@ __all__ = [
     "Reading",
     "check_magic",
     "decoder",
+    "describes",
     "fits",
     "kind_of",
 ]
@@ -41,6 +42,16 @@ TEXT_SUFFIXES = frozenset(
         *("c", "h", "cc", "cpp", "hpp", "cu", "java", "js", "ts", "go", "rs", "rb", "sh", "sql"),
         *("r", "jl", "scala", "kt", "swift", "php", "pl", "lua", "hs", "ml"),
     )
+)
+
+# what lies beside data and describes a tokenizer, a model or a dataset
+DESCRIBING = frozenset(
+    {
+        *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.json"),
+        *("config.json", "generation_config.json"),
+        *("dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
+    }
 )
 
 JSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
@@ -143,6 +154,15 @@ def fits(path: Place, kind: Kind | None) -> bool:
     """Whether the suffix of a file says that it is of a kind; None: of any that we know."""
     found, _ = _suffix_kind(path)
     return found is not None and (kind is None or found == ("txt" if kind == "lines" else kind))
+
+
+def describes(path: Place) -> bool:
+    """Whether a file by its name describes a tokenizer, a model or a dataset, and holds no text.
+
+    >>> describes(PurePath("corpus/tokenizer.json")), describes(PurePath("corpus/texts.json"))
+    (True, False)
+    """
+    return path.name in DESCRIBING
 
 
 def kind_of(where: str, path: Place, kind: Kind | None) -> tuple[Kind, Compression]:

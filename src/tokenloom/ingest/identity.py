@@ -1,7 +1,7 @@
 """What an input contains, as a sha256: of a file's raw bytes, or of an object's values.
 
 `identify` fills it in before anything is built, because it is part of a build's fingerprint;
-`refuse_duplicates` stops a corpus from being stored twice. Objects have canonical bytes too
+`duplicates_among` finds what would be stored twice. Objects have canonical bytes too
 (`canonical_line`, `arrow_bytes`), which are also what travels to worker processes.
 """
 
@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from tokenloom.arguments import Place, Url
-from tokenloom.errors import InputError
 from tokenloom.ingest.encodings import Kind
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.spool import Spool, canonical_line
 from tokenloom.remote.objects import open_ranged
 
-__all__ = ["arrow_bytes", "content", "identify", "refuse_duplicates", "row_lines"]
+__all__ = ["arrow_bytes", "content", "duplicates_among", "identify", "row_lines"]
 
 HASH_BYTES = 1 << 20
 
@@ -138,31 +137,24 @@ def _file_content(one: Input, path: Place, start: int, stop: int) -> Iterator[by
     check_size(one, seen if stop == one.size or seen < stop else None)
 
 
-def refuse_duplicates(inputs: Iterable[Input]) -> None:
-    """Raises if one file is listed twice, or if two inputs of one kind have the same content.
+def duplicates_among(inputs: Iterable[Input]) -> list[str]:
+    """Which inputs are one file listed twice, or have the content of another of the same kind.
 
-    Empty files are no duplicates of each other. Content is compared where `identify` has run.
-
-    Raises:
-        InputError: Names the first such pair and how many more there are.
+    One sentence for each such input. Empty files are no duplicates of each other. Content is
+    compared where `identify` has run.
     """
     by_path: dict[str, Input] = {}
     by_content: dict[tuple[Kind, str], Input] = {}
-    pairs: list[str] = []
+    found: list[str] = []
     for one in inputs:
         if one.path is not None:
             url = isinstance(one.path, Url)
             first = by_path.setdefault(label(one) if url else os.path.realpath(label(one)), one)
             if first is not one:
-                pairs.append(f"{label(one)}: is the same file as {label(first)}")
+                found.append(f"{label(one)} is the same file as {label(first)}")
                 continue
         if one.sha256 and (one.size or one.rows is not None):
             first = by_content.setdefault((one.kind, one.sha256), one)
             if first is not one:
-                pairs.append(f"{label(one)}: has the same content as {label(first)}")
-    if pairs:
-        more = f" ({len(pairs) - 1} more such inputs.)" if len(pairs) > 1 else ""
-        raise InputError(
-            f"{pairs[0]}, so its documents would be stored twice. List it once, or pass "
-            f"allow_duplicates=True if that is meant.{more}"
-        )
+                found.append(f"{label(one)} has the same content as {label(first)}")
+    return found

@@ -5,7 +5,8 @@ beyond the first bytes (`tokenloom.ingest.identity` does). The order is the orde
 inside a directory or a glob, so the same call gives the same list on any machine.
 
 =================  ==========================================================================
-``corpus/``        every supported file below, sorted; hidden files and directories are skipped
+``corpus/``        every supported file below, sorted; hidden files and directories are skipped, and
+                   files of a tokenizer (`tokenizer.json` and its like), with a warning
 ``corpus/*.gz``    a glob, ``**`` allowed; kind by suffix
 ``txt:PATH``       one document per file
 ``lines:PATH``     one document per line
@@ -39,16 +40,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from tokenloom.arguments import Place, Url, place
-from tokenloom.errors import InputError, MissingExtra, choices, plural
+from tokenloom.errors import InputError, MissingExtra, choices, plural, warn
 from tokenloom.ingest.encodings import (
     MAX_RECORD_BYTES,
     Compression,
     Kind,
     Reading,
     check_magic,
+    describes,
     fits,
     kind_of,
 )
@@ -58,6 +60,8 @@ from tokenloom.remote.objects import find_objects, first_bytes
 __all__ = ["Input", "check_size", "expand", "label", "unreadable"]
 
 log = logging.getLogger("tokenloom")
+
+P = TypeVar("P", bound=Place)
 
 SPEC_KINDS: tuple[Kind, ...] = ("txt", "lines", "jsonl", "parquet", "hf")
 
@@ -289,6 +293,9 @@ def _from_url(where: str, text: str, kind: Kind | None) -> list[Input]:
     found, single = find_objects(where, cast(Url, place(where, text)))
     named = single or (kind is not None and glob.has_magic(text))
     taken = [one for one in found if named or fits(one.url, kind)]
+    if not single:
+        data = set(_data_files(text, [one.url for one in taken]))
+        taken = [one for one in taken if one.url in data]
     if not taken:
         _refuse_others(where, text, kind, [one.url for one in found])
     heads = first_bytes(taken, 4)
@@ -323,7 +330,8 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
         candidates = sorted(found, key=lambda path: path.parts)
         # a spec on a directory still goes by suffix, else it would take in every README beside it
         paths = [path for path in candidates if fits(path, kind)]
-        _tell_of_directory(text, paths, candidates, hidden, linked)
+        data = [path for path in paths if not describes(path)]
+        _tell_of_directory(text, data, candidates, hidden, linked)
     elif os.path.lexists(text):
         return [_file(where, Path(text), kind)]
     elif glob.has_magic(text):
@@ -337,9 +345,27 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
         paths = [path for path in candidates if kind is not None or fits(path, None)]
     else:
         _missing(where, text)
+    paths = _data_files(text, paths)
     if not paths:
         _refuse_others(where, text, kind, candidates)
     return [_file(where, path, kind) for path in paths]
+
+
+def _data_files(text: str, paths: Sequence[P]) -> list[P]:
+    """The files of a directory or a glob without those of a tokenizer, which earn a warning.
+
+    The last part of a glob may name such a file, which is then meant.
+    """
+    if glob.has_magic(text) and not glob.has_magic(PurePath(text).name):
+        return list(paths)
+    skipped = [path for path in paths if describes(path)]
+    if skipped:
+        names = ", ".join(sorted({path.name for path in skipped}))
+        warn(
+            f"{text}: {plural(len(skipped), 'file')} skipped, which by name describe a tokenizer, "
+            f"a model or a dataset: {names}. If one holds text, name it: {str(skipped[0])!r}."
+        )
+    return [path for path in paths if not describes(path)]
 
 
 def _refuse_others(where: str, text: str, kind: Kind | None, seen: Sequence[Place]) -> NoReturn:

@@ -8,25 +8,27 @@ there. Killed at any instant and run again, it gives the same bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom import version
-from tokenloom.arguments import Place, Url
+from tokenloom.arguments import Place, Url, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
 from tokenloom.ingest.cluster.stretch_files import stretch_files
 from tokenloom.ingest.crew.executors import Crew, Executor
-from tokenloom.ingest.identity import identify, refuse_duplicates
-from tokenloom.ingest.inputs import Input, expand
+from tokenloom.ingest.identity import duplicates_among, identify
+from tokenloom.ingest.inputs import Input, expand, label
 from tokenloom.ingest.plan import (
     BuildOptions,
     BuildPlan,
     describe_inputs,
     make_plan,
+    resolve_tokenizer,
     usable_cores,
+    with_inputs,
 )
 from tokenloom.ingest.shards import Cursor, committed_shards, write_shards
 from tokenloom.ingest.skips import Skips, read_skips
@@ -61,15 +63,18 @@ __all__ = [
     "drop_or_tell",
     "executor_for",
     "kept_skips",
+    "known_inputs",
     "next_number",
     "next_shard",
     "processes_of",
     "publish",
-    "refuse_known",
+    "report_duplicates",
     "run_build",
 ]
 
 log = logging.getLogger("tokenloom")
+
+MAX_NAMED = 3  # duplicates that a message names
 
 HASHED_ALONE = 16 << 20  # bytes of input that are hashed by one thread
 
@@ -80,12 +85,13 @@ HASHED_REMOTE = 8  # objects that are hashed at once: who waits for a bucket doe
 class BuildMode:
     """What may happen to what is already there."""
 
-    append: bool
-    overwrite: bool
-    allow_duplicates: bool
+    append: bool = False
+    overwrite: bool = False
+    duplicates: str = "warn"
 
     def __post_init__(self) -> None:
         check_fields(self)
+        one_of("duplicates", self.duplicates, ("warn", "error", "allow"))
         if self.append and self.overwrite:
             raise ConfigError("append, overwrite: found both, allowed: one of them.")
 
@@ -107,19 +113,25 @@ def run_build(
     refuse(root, standing)
     if mode.append and standing.snapshot is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
+    resolved = resolve_tokenizer(options)  # before hours of reading
+
+    def planned(found: list[Input], snapshot: Snapshot | None) -> BuildPlan:
+        parent = snapshot.sha256 if snapshot and mode.append else None
+        return make_plan(found, options, parent, resolved)
+
     found = expand(inputs, options.reading())
+    whole = planned(found, standing.snapshot)
     total = sum(one.size for one in found)
     with Progress("inputs", total=total, show=progress) as bar:
         found = identify(found, threads=_threads(found, workers), progress=bar.advance)
-    if not mode.allow_duplicates:
-        refuse_duplicates(found)
-    plan = _plan(found, options, root, standing, mode, files)  # every refusal, and no effect
+    # every refusal, and no effect
+    plan = _needed(with_inputs(whole, found), root, standing, mode, files)
     if plan is None and not mode.overwrite and not remains(standing):
         return
     make_directory(files, root)
     with alone(files, root) as (now, locked):
         if now.snapshot != standing.snapshot:  # another build has finished meanwhile
-            plan = _plan(found, options, root, now, mode, files)
+            plan = _needed(planned(found, now.snapshot), root, now, mode, files)
         if plan is not None:
             with Progress("build", total=total or None, show=progress) as bar:
                 _build(plan, files, root, now.snapshot, workers, bar, mode=mode, locked=locked)
@@ -149,17 +161,14 @@ def drop_or_tell(root: Place, files: Files, *, locked: bool) -> None:
         )
 
 
-def _plan(
-    found: list[Input],
-    options: BuildOptions,
-    root: Place,
-    standing: Standing,
-    mode: BuildMode,
-    files: Files,
+def _needed(
+    plan: BuildPlan, root: Place, standing: Standing, mode: BuildMode, files: Files
 ) -> BuildPlan | None:
     """The plan, or None if the newest snapshot is already its result."""
-    before = standing.snapshot
-    plan = make_plan(found, options, before.sha256 if before and mode.append else None)
+    before, found = standing.snapshot, plan.setup.inputs
+    duplicates = duplicates_among(found)
+    if mode.duplicates == "error":
+        report_duplicates(duplicates, len(found), mode)
     if before is not None and _is_done(plan, root, before, files):
         return None
     if before is not None and not mode.overwrite:
@@ -170,10 +179,10 @@ def _plan(
                 "another directory, pass append=True to add to it, or overwrite=True to replace it."
             )
         snapshots.check_sizes(sizes_of(root, files), root, before.manifest)
-        if not mode.allow_duplicates:
-            refuse_known(found, root, before.manifest)
         check_fits(root, before.manifest, plan)
+        duplicates += known_inputs(found, root, before.manifest)
     _committed(files, root, plan, before, overwrite=mode.overwrite)
+    report_duplicates(duplicates, len(found), mode)
     return plan
 
 
@@ -203,19 +212,42 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return ", ".join(shown) or "later appends"
 
 
-def refuse_known(found: list[Input], root: Place, manifest: fmt.Manifest) -> None:
-    """An append must not add a file whose content is already in the store."""
+def report_duplicates(duplicates: Sequence[str], inputs: int, mode: BuildMode) -> None:
+    """Raise or warn about inputs that are stored twice, as `duplicates` says.
+
+    Args:
+        duplicates: a sentence for each.
+        inputs: the number of all inputs.
+        mode: says what to do.
+    """
+    if not duplicates or mode.duplicates == "allow":
+        return
+    some = "; ".join(duplicates[:MAX_NAMED]) + ("; …" if len(duplicates) > MAX_NAMED else "")
+    if mode.duplicates == "error":
+        raise InputError(
+            f"duplicates: found {len(duplicates):,} among {plural(inputs, 'input')}, allowed with "
+            f"'error': none. {some}. Leave them out, or pass duplicates='allow' to store them "
+            "twice."
+        )
+    are = "is" if len(duplicates) == 1 else "are"
+    warn(
+        f"{len(duplicates):,} of {plural(inputs, 'input')} {are} stored twice: {some}. Leave them "
+        "out, or pass duplicates='error' to refuse them, duplicates='allow' if they are meant."
+    )
+
+
+def known_inputs(found: Sequence[Input], root: Place, manifest: fmt.Manifest) -> list[str]:
+    """Which inputs have content that is already in the store, a sentence each."""
     source = source_of(root)
     known: dict[tuple[str, str], str] = {}
     for part in manifest.parts:
         listed = snapshots.read_inputs(source, root, manifest, part.manifest)
         known |= {(one.kind, one.sha256): one.name for one in listed}
-    for one in found:
-        if (one.kind, one.sha256) in known:
-            raise InputError(
-                f"{one.name}: its content is already in the store, as "
-                f"{known[one.kind, one.sha256]}. Leave it out, or pass allow_duplicates=True."
-            )
+    return [
+        f"the content of {label(one)} is already in the store, as {known[one.kind, one.sha256]}"
+        for one in found
+        if (one.kind, one.sha256) in known and (one.size or one.rows is not None)
+    ]
 
 
 def check_fits(root: Place, manifest: fmt.Manifest, plan: BuildPlan) -> None:

@@ -133,15 +133,21 @@ class BuildPlan:
     until: Edge | None = None
 
 
-def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None) -> BuildPlan:
+def make_plan(
+    inputs: Sequence[Input],
+    options: BuildOptions,
+    parent: str | None,
+    resolved: tuple[TokenizerSpec | None, Any] | None = None,
+) -> BuildPlan:
     """The plan for these inputs.
 
     Args:
-        inputs: identified inputs, in order.
+        inputs: what is read, in order; `with_inputs` takes them once they are identified.
         options: the user's arguments.
         parent: sha256 of the manifest that is appended to, or None.
+        resolved: what `resolve_tokenizer` gave for these options, if it was called.
     """
-    spec, live = resolve_tokenizer(options)
+    spec, live = resolved or resolve_tokenizer(options)
     hooks = {
         "filter": resolve_hook(options.filter, "filter"),
         "transform": resolve_hook(options.transform, "transform"),

@@ -137,7 +137,12 @@ def _add_run_options(group: Any) -> None:
     group.add_argument(
         "--overwrite", action="store_true", help="replace an existing store when this one is done"
     )
-    group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
+    group.add_argument(
+        "--duplicates",
+        choices=("warn", "error", "allow"),
+        default="warn",
+        help="about files listed twice, or with the content of another input",
+    )
     group.add_argument("--chunk-tokens", type=whole, help="tokens per io block")
     group.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
 

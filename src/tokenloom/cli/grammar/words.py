@@ -28,11 +28,11 @@ def options_of(arguments: argparse.Namespace) -> frozenset[str]:
 def as_typed(message: str, options: frozenset[str]) -> str:
     """A message with every option as it is typed.
 
-    >>> options = frozenset({"on_error", "text_key", "allow_duplicates", "add_eos", "column"})
+    >>> options = frozenset({"on_error", "text_key", "verify_all", "add_eos", "column"})
     >>> as_typed("Mend it, or pass on_error='skip' to go on.", options)
     'Mend it, or pass --on-error skip to go on.'
-    >>> as_typed("add_eos: there is none; pass allow_duplicates=True.", options)
-    '--add-eos: there is none; pass --allow-duplicates.'
+    >>> as_typed("add_eos: there is none; pass verify_all=True.", options)
+    '--add-eos: there is none; pass --verify-all.'
     >>> as_typed("pass columns={'loss_mask': ...} to keep it", options)
     'pass --column loss_mask:DTYPE to keep it'
     >>> as_typed("found 'on_error' in text_key", options)

@@ -26,7 +26,7 @@ from tokenloom.ingest.cluster.stretch_files import (
     stretch_files,
 )
 from tokenloom.ingest.cluster.stretch_work import Task, bytes_of, run_stretch
-from tokenloom.ingest.identity import identify, refuse_duplicates
+from tokenloom.ingest.identity import duplicates_among, identify
 from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.pipeline import (
     BuildMode,
@@ -35,8 +35,16 @@ from tokenloom.ingest.pipeline import (
     drop_or_tell,
     next_number,
     next_shard,
+    report_duplicates,
 )
-from tokenloom.ingest.plan import BuildOptions, BuildPlan, make_plan, usable_cores, with_inputs
+from tokenloom.ingest.plan import (
+    BuildOptions,
+    BuildPlan,
+    make_plan,
+    resolve_tokenizer,
+    usable_cores,
+    with_inputs,
+)
 from tokenloom.ingest.shards import shards_from
 from tokenloom.ingest.target import (
     alone,
@@ -135,10 +143,11 @@ def prepare(
     before = standing.snapshot
     if mode.append and before is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
+    resolved = resolve_tokenizer(options)  # before hours of reading
     found = expand(inputs, options.reading())
-    if not mode.allow_duplicates:
-        refuse_duplicates(found)  # files listed twice; equal content is found by the finish
-    plan = make_plan(found, options, before.sha256 if before and mode.append else None)
+    if mode.duplicates == "error":  # files listed twice; equal content is found by the finish
+        report_duplicates(duplicates_among(found), len(found), mode)
+    plan = make_plan(found, options, before.sha256 if before and mode.append else None, resolved)
     site = Site(root=root, files=files, plan=plan, before=before, mode=mode)
     if before is not None and not mode.overwrite and not is_published(site):
         _refuse_other(site, before)

@@ -19,14 +19,15 @@ from tokenloom.ingest.cluster.stretch_files import (
     read_record,
     stretch_files,
 )
-from tokenloom.ingest.identity import refuse_duplicates
+from tokenloom.ingest.identity import duplicates_among
 from tokenloom.ingest.pipeline import (
     BuildMode,
     drop_or_tell,
     kept_skips,
+    known_inputs,
     next_number,
     publish,
-    refuse_known,
+    report_duplicates,
 )
 from tokenloom.ingest.plan import BuildPlan, with_inputs
 from tokenloom.ingest.shards import Cursor
@@ -100,10 +101,10 @@ def _join(
     records: list[StretchRecord],
 ) -> None:
     inputs = join_inputs(plan.setup.inputs, records)
-    if not mode.allow_duplicates:
-        refuse_duplicates(inputs)
-        if before is not None and mode.append:
-            refuse_known(inputs, root, before.manifest)
+    duplicates = duplicates_among(inputs)
+    if before is not None and mode.append:
+        duplicates += known_inputs(inputs, root, before.manifest)
+    report_duplicates(duplicates, len(inputs), mode)
     entries = [entry for record in records for entry in record.shards]
     _check_there(files, root, entries)
     skipped = sum(record.skipped for record in records)

@@ -98,7 +98,7 @@ def site_of(
     """
     if "tokenizer" not in settings:
         raise ConfigError(f"{where}: no tokenizer. Pass tokenizer=..., None for ready-made ids.")
-    mode = BuildMode(**{name: settings.pop(name, False) for name in _MODE})
+    mode = BuildMode(**{name: settings.pop(name) for name in _MODE if name in settings})
     options = BuildOptions(**settings, stretches=stretches)
     return prepare(inputs, out, options, mode, files)
 
