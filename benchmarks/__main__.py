@@ -4,8 +4,9 @@
 
 `python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead,
 `python -m benchmarks compare A.json B.json` two runs that were written with `--json`,
-`python -m benchmarks flame` prints a picture of where the time of a batch goes, and
-`python -m benchmarks published` prints published tables beside ours.
+`python -m benchmarks flame` prints a picture of where the time of a batch goes,
+`python -m benchmarks published` prints published tables beside ours, and
+`python -m benchmarks permutation` and `data-loading` measure orders as the published scripts do.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from benchmarks import (
     write,
 )
 from benchmarks.clock import Table, machine, render
+from tokenloom.cli import main as command_line
 
 JOBS = {
     "start": start.run,
@@ -89,19 +91,20 @@ JOBS = {
     "evaluation": evaluation.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
+COMMANDS = {"against": against.main, "compare": compare.main, "published": published.main}
+OF_ORDERS = ("permutation", "data-loading")  # commands with flags of their own
 SIZES = ("tiny", "small", "default", "full")
 LARGER = {"huge": ("build", "cluster")}  # sizes that only some jobs have
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["against"]:
-        raise SystemExit(against.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["compare"]:
-        raise SystemExit(compare.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["flame"]:
-        raise SystemExit(flame.main(*sys.argv[2:3]))
-    if sys.argv[1:2] == ["published"]:
-        raise SystemExit(published.main(sys.argv[2:]))
+    first, *others = sys.argv[1:] or ["all"]
+    if first in OF_ORDERS:
+        raise SystemExit(command_line(["bench", first, *others]))
+    if first in COMMANDS:
+        raise SystemExit(COMMANDS[first](others))
+    if first == "flame":
+        raise SystemExit(flame.main(*others[:1]))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody's processes compile at every start
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, *BY_NAME, "all"])

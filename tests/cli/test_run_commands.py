@@ -1,10 +1,7 @@
 """Commands that ask a run: plan, state, at, where, next, find, digest, diff, edit, show."""
 
 import json
-import re
-import xml.etree.ElementTree as ET
 
-import numpy as np
 import pytest
 
 import tokenloom as tl
@@ -240,26 +237,6 @@ def test_a_plan_counts_what_each_source_gives(ask, run):
     assert f"{len(run):,} examples" in shown
 
 
-def test_cl_07_a_state_is_printed_with_rows_tokens_percent_and_time(ask, run, folder, tmp_path):
-    loader = tl.Loader(run).seek(10)
-    path = write_state(loader.state_dict(), tmp_path)
-    told = json.loads(ask("state", str(path), "--tokens-per-second", "16", "--json"))
-    assert (told["step"], told["examples"], told["of"]) == (10, 40, len(run))
-    assert told["percent"] == round(100 * 40 / len(run), 2)
-    assert told["seconds_left"] == len(run) - 40  # 16 tokens a second are one example
-    saved = {one["name"]: one for one in loader.state_dict()["sources"]}
-    for one in told["sources"]:
-        total = run.rows_of(one["name"])
-        assert (one["rows"], one["tokens"]) == tuple(
-            saved[one["name"]][key] for key in ("rows", "tokens")
-        )
-        assert one["percent"] == round(100 * one["rows"] / total, 2)
-    shown = ask("state", str(tmp_path), "--tokens-per-second", "16")
-    assert re.search(r"^step 10: 40 examples of \d+ \(", shown)
-    assert "at that rate" in shown
-    assert "no state in it" in ask("state", str(folder / "stores"), code=2)
-
-
 def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
     store = tl.build([{"text": "abcdefgh"}], tmp_path / "s", tokenizer="bytes")
     path = write_state(tl.Loader(store.windows(2), 2).state_dict(), tmp_path / "states")
@@ -270,68 +247,6 @@ def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
 
 
 # -- show ----------------------------------------------------------------------------------
-
-
-def test_cl_01_cl_02_examples_are_shown_under_the_published_heading(ask, run):
-    for name in ("show", "dataset"):
-        lines = ask(name, "run.yaml", "--examples", "2", "--tokenized").splitlines()
-        heads = [line for line in lines if line.startswith("--")]
-        assert len(heads) == 2
-        batch = run.batch([0, 1])
-        for number, head in enumerate(heads):
-            kept = batch.segment_ids[number] > 0
-            documents = len(set(batch.segment_ids[number][kept].tolist()))
-            said = f" {number} Tokens: {kept.sum()}, Documents: {documents}, Features: ["
-            assert said in head
-            left, right = head.partition(said)[0], head.rpartition("] ")[2]
-            assert set(left + right) == {"-"}
-            assert abs(len(left) - len(right)) <= 1
-        assert " ".join(map(str, batch.tokens[0][batch.segment_ids[0] > 0].tolist())) in lines
-
-
-def test_cl_03_documents_of_others_are_counted_by_starts_by_eos_or_not_at_all(ask, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {"input_ids": [5, 2, 7, 2], "document_starts": [0, 2]},
-        {"input_ids": [5, 2, 7, 2, 9]},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    counted = json.loads(ask("show", str(path), "--eos", "2", "--json"))["examples"]
-    assert [one["documents"] for one in counted] == [2, 3]
-    unknown = json.loads(ask("show", str(path), "--json"))["examples"]
-    assert [one["documents"] for one in unknown] == [2, None]
-    assert "Documents: unknown" in ask("show", str(path))
-    path.write_text('{"text": "a"}\n')
-    assert "no list 'input_ids'" in ask("show", str(path), code=3)
-
-
-def test_cl_09_a_row_is_shown_cell_by_cell(ask, run):
-    batch = run.batch([3])
-    cells = json.loads(ask("show", "run.yaml", "--row", "3", "--json"))["cells"]
-    assert [one["id"] for one in cells] == batch.tokens[0].tolist()
-    assert [one["segment"] for one in cells] == batch.segment_ids[0].tolist()
-    assert [one["position"] for one in cells] == batch.position_ids[0].tolist()
-    labels = batch.labels[0]
-    assert [one["label"] for one in cells] == [None if x == -100 else x for x in labels.tolist()]
-    assert np.array_equal([one["loss"] for one in cells], batch.loss_weights[0])
-    assert ask("show", "run.yaml", "--row", "3").splitlines()[0].split() == [
-        "cell", "id", "text", "segment", "position", "label", "loss",
-    ]  # fmt: skip
-
-
-def test_cl_04_lengths_are_told_and_drawn(ask, folder, tmp_path):
-    lengths = tl.open(folder / "stores/wiki").lengths
-    told = json.loads(ask("info", "stores/wiki", "--svg", str(tmp_path / "l.svg"), "--json"))
-    for name, value in (
-        ("min", lengths.min()),
-        ("max", lengths.max()),
-        ("mean", lengths.mean()),
-        ("p50", np.median(lengths)),
-        ("std", lengths.std()),
-    ):
-        assert told["lengths"][name] == pytest.approx(value)
-    drawn = ET.fromstring((tmp_path / "l.svg").read_text())
-    assert f"{len(lengths)} documents" in "".join(drawn.itertext())
 
 
 # -- tables and completion -----------------------------------------------------------------

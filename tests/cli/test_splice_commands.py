@@ -44,25 +44,6 @@ def numbers(out):
     return [tuple(map(int, line.split())) for line in out.splitlines()]
 
 
-def test_cl_05_the_audit_of_the_worked_example_is_eight_lines(store, cli):
-    code, out, err = cli("splice", "audit", store, *WORKED)
-    assert code == 0
-    assert numbers(out) == [
-        *[(i, 0, 0, i, 4) for i in range(4)],
-        *[(4 + i, 0, 1, i % 2, 4) for i in range(4)],  # shown twice: documents are balanced
-    ]
-    assert err.splitlines()[-1].split() == ["index", "epoch", "document", "t", "s"]
-    assert "8 examples" in err
-    assert "index" not in out
-
-
-def test_cl_05_the_list_is_that_of_the_library(store, cli):
-    _, out, _ = cli("splice", "audit", store, "--seq-len", 8, "--content-length", 4)
-    found = triples(tl.open(store).splice(8, content_length=4))
-    columns = (found.index, found.epoch, found.document, found.t, found.s)
-    assert numbers(out) == list(zip(*(column.tolist() for column in columns), strict=True))
-
-
 def test_an_audit_is_of_one_epoch_and_of_its_first_examples(store, cli):
     quota = ("--seq-len", 8, "--content-length", 4, "--sampler", "quota", "--epoch-length", 3)
     one = [numbers(cli("splice", "audit", store, *quota, "--epoch", e)[1]) for e in range(3)]
@@ -141,16 +122,6 @@ def test_without_a_selection_the_whole_store_is_spliced_and_else_what_was_select
     assert documents("--doc-index", 0, 2) == {0, 2}
     assert documents("--max-doc-length", 4) == {2}
     assert documents("--num-docs", 2) == {0, 1}
-
-
-def test_cl_11_coverage_prints_a_histogram_of_starts_for_each_document(store, cli):
-    code, out, _ = cli("splice", "coverage", store, *WORKED)
-    assert code == 0
-    lines = out.splitlines()
-    assert lines[0] == "1 epoch, 8 examples: 8 splices of 3 documents; not shown: 1 document"
-    assert lines[3].endswith("4 of 4  0 ████ 3")
-    assert lines[4].endswith("2 of 2  0 ██ 1")
-    assert lines[5].endswith("0 of 0")
 
 
 def test_coverage_of_one_document_has_its_map(store, cli):

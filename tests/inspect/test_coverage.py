@@ -192,22 +192,6 @@ def test_memory_is_that_of_the_documents_asked_for():
 # -- text ----------------------------------------------------------------------------------
 
 
-def worked():
-    return coverage(
-        toy_store(7, 5, 3).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document")
-    )
-
-
-def test_cl_11_the_table_has_a_line_with_a_histogram_of_starts_for_each_document():
-    lines = str(worked()).splitlines()
-    assert lines[0] == "1 epoch, 8 examples: 8 splices of 3 documents; not shown: 1 document"
-    assert lines[1].split()[:3] == ["document", "length", "splices"]
-    wanted = "0 7 4 1 2.0 3 0.408 4 of 4 0 ████ 3"
-    assert lines[3].split() == wanted.split()
-    assert lines[4].split()[:6] == ["1", "5", "4", "2", "3.0", "4"]
-    assert lines[5].split() == ["2", "3", "0", "0", "0.0", "0", "-", "0", "of", "0"]
-
-
 def test_a_histogram_is_as_wide_as_there_are_starts_and_no_wider_than_32():
     for length, wide in ((4, 1), (10, 7), (35, 32), (300, 30)):
         found = coverage(toy_store(length).splice(8, content_length=4))
@@ -215,17 +199,17 @@ def test_a_histogram_is_as_wide_as_there_are_starts_and_no_wider_than_32():
         assert drawn == "█" * wide
 
 
-def test_starts_that_are_not_shown_are_dots():
-    found = coverage(toy_store(10).splice(8, content_length=4, epoch_length=3))
-    assert found.starts(0).shown.tolist() == [0, 1, 0, 1, 0, 1, 0]
-    assert "0 ·█·█·█· 6" in str(found)
-
-
 def test_a_table_of_many_documents_is_short():
     found = coverage(toy_store(*[4] * 90).splice(4))
     assert len(str(found).splitlines()) == 3 + 40 + 1
     assert str(found).endswith("… 50 more documents")
     assert len(found.as_json()["documents"]) == 90
+
+
+def worked():
+    return coverage(
+        toy_store(7, 5, 3).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document")
+    )
 
 
 def test_the_map_has_starts_from_left_to_right_and_offsets_from_below():

@@ -1,6 +1,11 @@
-"""Small stores of known documents."""
+"""Small stores of known documents, and the commands."""
 
+import contextlib
 import functools
+import io
+import runpy
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +50,43 @@ def shared_store_of(tmp_path_factory):
         return tl.open(path_of(tuple(map(tuple, documents))))
 
     return make
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs `python -m tokenloom WORDS…` here and returns what it prints.
+
+    With another exit code than 0, the messages follow.
+    """
+    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)  # the command sets its own
+
+    def run(*words, code=0):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["tokenloom", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("tokenloom", run_name="__main__")
+        printed, messages = capsys.readouterr()
+        assert (ended.value.code or 0) == code, messages
+        return printed + messages if code else printed
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def benchmarks():
+    """Runs `python -m benchmarks WORDS…` here: its exit code and what it prints."""
+    root = str(Path(__file__).parents[2])
+
+    def run(*words):
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.syspath_prepend(root)
+            patch.setattr(sys, "argv", ["benchmarks", *map(str, words)])
+            patch.setattr("warnings.showwarning", lambda *_, **__: None)
+            try:
+                runpy.run_module("benchmarks", run_name="__main__")
+            except SystemExit as ended:
+                return ended.code or 0, printed.getvalue()
+        return 0, printed.getvalue()
+
+    return run

@@ -79,16 +79,6 @@ def test_verify_passes_on_a_good_store_and_reports_what_it_looked_at(tmp_path):
     assert on_disk - records <= report.bytes <= on_disk
 
 
-def test_cl_08_verify_finds_a_flipped_byte_and_names_the_file(tmp_path):
-    store = toy(tmp_path / "s", random_shards(5))
-    path = tmp_path / "s/shard-00001/input_ids/c/0"
-    raw = bytearray(path.read_bytes())
-    raw[11] ^= 4
-    path.write_bytes(raw)
-    with pytest.raises(tl.StoreCorrupt, match="shard-00001/input_ids/c/0"):
-        store.verify()
-
-
 def test_the_digest_is_of_the_content_and_not_of_the_files(tmp_path):
     shards = random_shards(6)
     a = toy(tmp_path / "a", shards)

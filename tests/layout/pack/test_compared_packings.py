@@ -75,7 +75,7 @@ def test_lengths_alone_and_a_store_give_the_same_plan(store):
     )
 
 
-def test_cl_10_a_table_of_all_with_a_recommendation(store):
+def test_a_table_of_all_with_a_recommendation(store):
     plan = tl.plan_packing(store, seq_len=[16, 32], overflow=["split", "truncate"])
     text = str(plan)
     assert len(plan.choices) == 2 * (4 * 2 + 1)
