@@ -17,6 +17,8 @@ import slowsplice
 from greedy_mix import Loop, Slow, slow_rounds
 from random_runs import BOS, EOS, SEQ_LEN, Recipe, Source, documents_of, sources_of
 from slow_orders import (
+    GOLDEN,
+    WORD,
     SlowLinear,
     cut_blocks,
     equal_blocks,
@@ -182,6 +184,24 @@ class SlowSource:
             return cut_blocks(starts), None
         return [list(range(count))], None  # all documents of a toy are in one block
 
+    def fraction(self, k: int) -> float:
+        """Where item k stands among the lanes of a step: its lane over the lanes of its band."""
+        if self.source.order != "lanes":
+            return (k * GOLDEN % WORD) / WORD
+        epoch = 0
+        while k >= len(self.rows(epoch)):
+            k -= len(self.rows(epoch))
+            epoch += 1
+        return self._lanes(epoch)[k][1]
+
+    def _lanes(self, epoch: int) -> list[tuple[int, float]]:
+        """(row, fraction) at every place of an epoch of a block shuffle."""
+        blocks, size = self.blocks()
+        lanes, window = (3, 2) if self.source.order == "lanes" else (1, 3)
+        return slow_block(
+            blocks, window, lanes, self.seed, size=size, epoch=epoch, source=self.name
+        )
+
     def order(self, epoch: int) -> list[int]:
         """The row at every place of an epoch."""
         n, kind = len(self.rows(epoch)), self.source.order
@@ -194,12 +214,7 @@ class SlowSource:
         if kind == "linear":
             linear = SlowLinear(n, slow_child(order_key(self.seed, epoch, self.name), "full"))
             return [linear.forward(place) for place in range(n)]
-        blocks, size = self.blocks()
-        lanes, window = (3, 2) if kind == "lanes" else (1, 3)
-        found = slow_block(
-            blocks, window, lanes, self.seed, size=size, epoch=epoch, source=self.name
-        )
-        return [row for row, _ in found]
+        return [row for row, _ in self._lanes(epoch)]
 
     def item(self, k: int) -> tuple[int, int]:
         """(epoch, row) of item k."""

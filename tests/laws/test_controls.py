@@ -161,6 +161,9 @@ CONTROLS = {
     # resuming
     "a_run_resumes_at_every_step": after(tl.Loader, "state_dict", count_more),
     "every_number_of_ranks_has_the_same_steps": of_steps(swap_rows),
+    "rows_of_a_step_stand_in_the_order_of_lanes": of_steps(
+        lambda batch: batch.index.sort()
+    ),
     "the_end_of_a_run_is_what_was_asked_for": before(tl.Loader, "__init__", padded),
     "settings_of_a_loader_change_no_byte": (
         tl, "from_config", lambda plain, original=tl.from_config, **hints: original(

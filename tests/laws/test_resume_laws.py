@@ -8,6 +8,7 @@ import pytest
 import xxhash
 from lawbook import law
 from random_runs import draw_run, length_of, sources_of, stored_in_frame
+from slow_examples import SlowRun
 
 import tokenloom as tl
 from tokenloom.testing import assert_elastic, assert_resumable
@@ -46,6 +47,30 @@ def test_every_number_of_ranks_has_the_same_steps(known, draw):
     worlds = [world for world in (1, 7, 3, 16) if world <= n]
     batch_size = draw.randrange(max(worlds), min(n, 24) + 1) if n > max(worlds) else max(worlds)
     assert_elastic(run, worlds, batch_size=batch_size, steps=3, loader=loader_of)
+
+
+@law
+def test_rows_of_a_step_stand_in_the_order_of_lanes(known, draw):
+    """By lane over lanes, then by index; without lanes by index. Ranks take stretches of it."""
+    recipe, run, batch_size = draw_batched(draw, known, 24)
+    slow = SlowRun(recipe, known)
+    if not slow.is_known or recipe.shuffled:
+        return
+    picks = slow.picks(length_of(run))
+    laned = {name for name, one in sources_of(recipe).items() if one.order == "lanes"}
+    first = 0 if laned & recipe.sources.keys() else min(
+        (e["at"] for e in recipe.edits if laned & e.get("add", {}).keys()), default=10**9
+    )  # fmt: skip
+    place = [
+        slow.sources[source].fraction(item) if index >= first else 0.0
+        for index, (source, item) in enumerate(picks)
+    ]
+    loader = loader_of(run, batch_size)
+    for step in range(len(picks) // batch_size):
+        indices = range(step * batch_size, (step + 1) * batch_size)
+        expected = sorted(indices, key=lambda index: (place[index], index))
+        assert next(loader).index.tolist() == expected
+    loader.close()
 
 
 @law
