@@ -29,16 +29,18 @@ from tokenloom.api.plan_packing import line_of
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.limits import limits
 from tokenloom.mixture.merge import Clock, Merge
-from tokenloom.mixture.run import CHUNK
 from tokenloom.order.closed_costs import EqualCosts
 from tokenloom.order.costs import Priced, SummedCosts
 from tokenloom.order.prices import costs_of
 from tokenloom.order.run import source_run
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle
+from tokenloom.testing import tiny
 
 __all__ = ["SIZES", "run"]
 
+CHUNK = limits().mix_chunk_items
 FAR = 10**9
 # size → (chunks of a pass, samples for rivals, rows of an indexed epoch, rounds)
 SIZES = {
@@ -208,10 +210,8 @@ def _sums(rows: int, rounds: int, command: str) -> Table:
         run = source_run(name="a", layout=layout, shuffle=shuffle, epochs=None, seed=0)
         ways[name] = functools.partial(_add_up, run)
     ways["planning the rows themselves"] = functools.partial(_packed, 3 * rows)
-    with (  # work it out every time
-        mock.patch("tokenloom.order.costs.WORTH_KEEPING", 1 << 62),
-        mock.patch("tokenloom.layout.pack.rows.WORTH_KEEPING", 1 << 62),
-    ):
+    # work it out every time
+    with tiny(min_cached_cost_items=1 << 62, min_cached_packing_documents=1 << 62):
         timing = interleave(ways, rounds)
     found = [cost(one, timing[one], every, "ns") for one in ways]
     found = [want(row, "<=", 60.0) if row.what in shuffles else row for row in found]

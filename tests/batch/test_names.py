@@ -12,7 +12,7 @@ from tokenloom.batch import attention
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
 from tokenloom.batch.views.named import KEYS, _names, all_fields, fields_for
-from tokenloom.loader.maker import COUNTED_STEPS
+from tokenloom.limits import limits
 
 
 @pytest.fixture(scope="module")
@@ -315,8 +315,9 @@ def test_ruling_39_some_steps_are_counted_at_once_and_no_more(store, monkeypatch
 
     monkeypatch.setattr(Renderer, "plan", plan)
     with tl.Loader(toy_run(store, epochs=None), 2, prefetch=0) as loader:
-        counts = [loader._maker.loss_tokens(step) for step in range(COUNTED_STEPS + 1)]
-    assert planned == [2 * COUNTED_STEPS] * 2
+        together = limits().counted_steps
+        counts = [loader._maker.loss_tokens(step) for step in range(together + 1)]
+    assert planned == [2 * together] * 2
     assert len(set(counts)) > 1
 
 

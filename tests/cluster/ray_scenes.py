@@ -23,9 +23,7 @@ from pathlib import Path
 import tokenloom as tl
 from tokenloom.cluster import audit_run, check_certificate, check_store, prepare_run
 from tokenloom.ingest.cluster import on_ray, ray_tasks, under_way
-from tokenloom.inspect.audit import run_audit
-from tokenloom.layout.pack import rows as grouping
-from tokenloom.order import costs, prices
+from tokenloom.testing import tiny
 
 OPTIONS = {
     "tokenizer": "bytes",
@@ -203,9 +201,15 @@ ROW, ROWS = 512, 1700  # tokens of a row, rows that are audited
 
 def packed_run(folder):
     """A mix that packs, counts and adds up; in this process, small runs are worth keeping."""
-    grouping.WORTH_KEEPING = costs.WORTH_KEEPING = prices.WORTH_KEEPING = 1
-    grouping.TOGETHER, costs.PIECE, prices.PIECE = 4, 2048, 100
-    run_audit.RENDERED_TOGETHER = 100  # rows, 100 KB of tokens
+    tiny(
+        min_cached_packing_documents=1,
+        min_cached_cost_items=1,
+        min_cached_trained_rows=1,
+        packing_piece_groups=4,
+        cost_piece_items=2048,
+        trained_piece_rows=100,
+        audit_piece_rendered_examples=100,  # 100 KB of tokens
+    ).__enter__()  # until the process ends
     store = tl.open(folder / "whole")
     sources = {
         "packed": store.pack(ROW, group_docs=20, min_len=2).shuffle(),

@@ -20,25 +20,28 @@ from tokenloom.arguments import place
 from tokenloom.cluster import audit_run, check_certificate, checking, prepare_run, sending
 from tokenloom.ingest.cluster import ray_tasks
 from tokenloom.inspect import check_certificate as recheck
-from tokenloom.inspect.audit import run_audit
 from tokenloom.layout.pack import rows as grouping
-from tokenloom.order import costs, prices
 from tokenloom.remote.client import client_of
 from tokenloom.store import plan_cache
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.testing import FaultSource, write_store
+from tokenloom.testing import FaultSource, tiny, write_store
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch):
+def _small():
     """Small runs are worth keeping, in small pieces."""
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(grouping, "TOGETHER", 3)
-    monkeypatch.setattr(prices, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(prices, "PIECE", 10)
-    for name, value in {"WORTH_KEEPING": 1, "STRIDE": 4, "CHUNK": 8, "PIECE": 16}.items():
-        monkeypatch.setattr(costs, name, value)
-    monkeypatch.setattr(run_audit, "RENDERED_TOGETHER", 16)
+    with tiny(
+        min_cached_packing_documents=1,
+        packing_piece_groups=3,
+        min_cached_trained_rows=1,
+        trained_piece_rows=10,
+        min_cached_cost_items=1,
+        cost_stride_items=4,
+        cost_chunk_items=8,
+        cost_piece_items=16,
+        audit_piece_rendered_examples=16,
+    ):
+        yield
 
 
 @pytest.fixture
@@ -149,22 +152,22 @@ def test_plans_go_along_so_that_no_node_makes_them_again(tmp_path, monkeypatch, 
     assert {name.split("-")[0] for name in files} == {"pack", "packed"}
     assert not any(name.startswith("packed-rows") for name in files)
     monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "node"))
-    monkeypatch.setattr(plan_cache, "PLACES", 2)
-    monkeypatch.setattr(sending, "fetched", files.__getitem__)
-    planned = []
-    real = grouping.plan_group
+    with tiny(reproved_places=2):
+        monkeypatch.setattr(sending, "fetched", files.__getitem__)
+        planned = []
+        real = grouping.plan_group
 
-    def counting(lengths, spec, group=0, names=None):
-        planned.append(group)
-        return real(lengths, spec, group, names)
+        def counting(lengths, spec, group=0, names=None):
+            planned.append(group)
+            return real(lengths, spec, group, names)
 
-    monkeypatch.setattr(grouping, "plan_group", counting)
-    sending._runs.clear()
-    opened = sending.sent_run({**message, "files": {name: name for name in files}})
-    assert opened == run
-    assert len(planned) <= 2 < len(opened.sources["main"].layout.groups)
-    with pytest.raises(tl.ConfigError, match="allowed: the name of a kept file"):
-        plan_cache.keep_file("../../evil.json", lambda: b"")
+        monkeypatch.setattr(grouping, "plan_group", counting)
+        sending._runs.clear()
+        opened = sending.sent_run({**message, "files": {name: name for name in files}})
+        assert opened == run
+        assert len(planned) <= 2 < len(opened.sources["main"].layout.groups)
+        with pytest.raises(tl.ConfigError, match="allowed: the name of a kept file"):
+            plan_cache.keep_file("../../evil.json", lambda: b"")
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
@@ -190,14 +193,14 @@ def test_a_certificate_does_not_tell_who_looked(tmp_path, on_ray, name):
     assert audit_run(run, **sampled) == run.audit(**sampled)
 
 
-def test_pieces_of_an_audit_answer_no_tokens(tmp_path, monkeypatch, on_ray):
+def test_pieces_of_an_audit_answer_no_tokens(tmp_path, on_ray):
     """128 rows of 512 tokens are ten times of what a piece may answer with."""
     write_store(tmp_path / "a", [[[*range(4, 900)] * 4] * 80])
     run = tl.open(tmp_path / "a").windows(512).shuffle()
-    monkeypatch.setattr(run_audit, "RENDERED_TOGETHER", 128)
-    assert audit_run(run, progress=False).ok
-    assert len(on_ray["received"]) == -(-len(run) // 128) > 3
-    assert 10 * max(on_ray["received"]) < 128 * 512 * 2  # bytes
+    with tiny(audit_piece_rendered_examples=128):
+        assert audit_run(run, progress=False).ok
+        assert len(on_ray["received"]) == -(-len(run) // 128) > 3
+        assert 10 * max(on_ray["received"]) < 128 * 512 * 2  # bytes
 
 
 @pytest.mark.parametrize("name", list(KINDS))

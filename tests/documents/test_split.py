@@ -14,6 +14,7 @@ from tokenloom.documents import split
 from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, part_numbers
 from tokenloom.random.keys import key
 from tokenloom.store import metadata
+from tokenloom.testing import tiny
 
 THREE = {"train": 0.8, "valid": 0.15, "test": 0.05}
 
@@ -133,13 +134,13 @@ def test_content_is_all_tokens_in_their_order():
         assert len(set(joined(content_hashes(toy.store.reader, 0)))) == len(texts)
 
 
-def test_content_does_not_depend_on_where_a_document_lies(monkeypatch):
+def test_content_does_not_depend_on_where_a_document_lies():
     long, short = list(range(50)), [7, 8]
     with ToyStore([[short, long], [[], long, short]]) as toy:
         whole = joined(content_hashes(toy.store.reader, 3))
         for step in (1, 2, 3):  # documents whose hashes are read at a time
-            monkeypatch.setattr("tokenloom.store.derived.duplicates.BLOCK_DOCUMENTS", step)
-            assert joined(content_hashes(toy.store.reader, 3)) == whole
+            with tiny(hash_chunk_documents=step):
+                assert joined(content_hashes(toy.store.reader, 3)) == whole
         assert whole[0] == whole[4]
         assert whole[1] == whole[3]
 

@@ -6,6 +6,7 @@ import pytest
 import tokenloom as tl
 from tokenloom.evaluate import copies
 from tokenloom.evaluate.copies import Overlap, overlap
+from tokenloom.testing import tiny
 
 
 def store_of(folder, documents, size=50):
@@ -28,25 +29,27 @@ def slow_pairs(training, evaluation, n):
 
 @pytest.mark.parametrize("piece", [7, 64, 1 << 20])
 @pytest.mark.parametrize("size", [3, 50])
-def test_pairs_are_those_of_sets_of_tuples(tmp_path, monkeypatch, piece, size):
+def test_pairs_are_those_of_sets_of_tuples(tmp_path, piece, size):
     """Few tokens, so that equal stretches come again and again; pieces that cut documents."""
-    monkeypatch.setattr(copies, "PIECE", piece)
-    rng = np.random.default_rng(size)
-    training = [rng.integers(0, size, n).tolist() for n in (40, 3, 25, 0, 60)]
-    evaluation = [rng.integers(0, size, n).tolist() for n in (30, 12, 4)]
-    evaluation[1][2:11] = training[4][20:29]
-    found = overlap(
-        store_of(tmp_path / "t", training, size), store_of(tmp_path / "e", evaluation, size), n=6
-    )
-    wanted = slow_pairs(training, evaluation, 6)
-    assert {(p.document, p.training): p.stretches for p in found.pairs} == wanted
-    for pair in found.pairs:
-        length = len(evaluation[pair.document]) - 5
-        assert pair.share == pair.stretches / length
-        mine = evaluation[pair.document][pair.at : pair.at + 6]
-        assert mine == training[pair.training][pair.training_at : pair.training_at + 6]
-    assert found.short == 1
-    assert found.documents == 3
+    with tiny(overlap_chunk_tokens=piece):
+        rng = np.random.default_rng(size)
+        training = [rng.integers(0, size, n).tolist() for n in (40, 3, 25, 0, 60)]
+        evaluation = [rng.integers(0, size, n).tolist() for n in (30, 12, 4)]
+        evaluation[1][2:11] = training[4][20:29]
+        found = overlap(
+            store_of(tmp_path / "t", training, size),
+            store_of(tmp_path / "e", evaluation, size),
+            n=6,
+        )
+        wanted = slow_pairs(training, evaluation, 6)
+        assert {(p.document, p.training): p.stretches for p in found.pairs} == wanted
+        for pair in found.pairs:
+            length = len(evaluation[pair.document]) - 5
+            assert pair.share == pair.stretches / length
+            mine = evaluation[pair.document][pair.at : pair.at + 6]
+            assert mine == training[pair.training][pair.training_at : pair.training_at + 6]
+        assert found.short == 1
+        assert found.documents == 3
 
 
 def test_planted_13_grams_are_found_and_12_grams_are_not(tmp_path):

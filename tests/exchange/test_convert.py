@@ -16,6 +16,7 @@ import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
 from tokenloom.foreign import identities, sampled, seals
+from tokenloom.testing import tiny
 
 
 def files_of(root):
@@ -136,9 +137,9 @@ def test_stretches_do_not_decide_the_bytes_of_a_copy(tmp_path, monkeypatch):
     store = plain_store(tmp_path / "s", documents=20)
     convert(store, tmp_path / "one", shard_tokens=70)
     monkeypatch.setattr(portions.portions, "__defaults__", (13,))
-    monkeypatch.setattr(portions, "PORTION", 7)
-    convert(store, tmp_path / "two", shard_tokens=70)
-    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    with tiny(export_chunk_tokens=7):
+        convert(store, tmp_path / "two", shard_tokens=70)
+        assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 
 
 def test_a_source_that_changed_while_it_was_read_is_not_published(tmp_path):

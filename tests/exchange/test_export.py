@@ -15,6 +15,7 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import export, portions, run, to_levanter, to_mds, to_parquet
+from tokenloom.testing import tiny
 
 FORMATS = ("megatron", "levanter", "parquet", "mds", "npy")
 
@@ -64,8 +65,7 @@ def test_a_store_is_exported_alike_in_stretches_of_any_size(tmp_path_factory, to
     if to == "mds":
         documents = [one for one in documents if one]
     store = toy(folder / "s", [documents[:5], documents[5:]], vocab_size=100_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(portions, "PORTION", most)
+    with pytest.MonkeyPatch.context() as patch, tiny(export_chunk_tokens=most):
         patch.setattr(portions.portions, "__defaults__", (most,))
         patch.setattr(to_parquet, "FILE_TOKENS", 2 * most)
         patch.setattr(to_mds, "SHARD_BYTES", 64)

@@ -15,6 +15,7 @@ from toystore import toy
 
 import tokenloom as tl
 from tokenloom.exchange import convert, export, portions
+from tokenloom.testing import tiny
 
 OPENED = ("megatron", "levanter", "parquet", "mds", "npy")
 
@@ -158,8 +159,8 @@ def test_no_more_than_a_portion_is_read_at_a_time_however_long_a_document_is(
         return read(start, stop, column)
 
     monkeypatch.setattr(store.reader, "read_one", spied)
-    monkeypatch.setattr(portions, "PORTION", 8)
-    monkeypatch.setattr(portions.portions, "__defaults__", (8,))
-    export(store, tmp_path / "out", to=to)
-    assert max(sizes) == 8
-    assert sum(sizes) == store.num_tokens
+    with tiny(export_chunk_tokens=8):
+        monkeypatch.setattr(portions.portions, "__defaults__", (8,))
+        export(store, tmp_path / "out", to=to)
+        assert max(sizes) == 8
+        assert sum(sizes) == store.num_tokens

@@ -13,9 +13,7 @@ from tokenloom.cli import main
 from tokenloom.cluster import prepare_run
 from tokenloom.explore import unkept
 from tokenloom.explore.session import Session
-from tokenloom.layout.pack import kept_rows, row_file
-from tokenloom.layout.pack import rows as grouping
-from tokenloom.order import costs, prices
+from tokenloom.layout.pack import kept_rows
 
 PAGES = {
     "step": {"step": 7},
@@ -33,10 +31,9 @@ GREY = "figure unable"
 @pytest.fixture(autouse=True)
 def hurried(tmp_path, monkeypatch):
     """Small stores are kept, in parts of two rows; no page may plan a group."""
-    keep_plans(tmp_path / "cache", monkeypatch, grouping, costs, prices)
-    monkeypatch.setattr(row_file, "STRETCH", 2)
-    monkeypatch.setattr(kept_rows, "SPARSE", 1)
     monkeypatch.setattr(unkept, "QUICK_ROWS", 900)
+    with keep_plans(tmp_path / "cache", packing_file_part_rows=2, packing_sparse_rows=1):
+        yield
 
 
 def stored(folder, seed=1):

@@ -30,5 +30,6 @@ def test_users_get_what_they_can_use():
         "assert_exactly_once",
         "assert_resumable",
         "first_manifest",
+        "tiny",
         "write_store",
     ]

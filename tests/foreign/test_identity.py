@@ -10,6 +10,7 @@ from foreignfiles import some_documents, write_megatron
 import tokenloom as tl
 from tokenloom.foreign import companion, identities, sampled, virtual
 from tokenloom.store import plan_cache
+from tokenloom.testing import tiny
 
 
 @pytest.fixture
@@ -150,8 +151,8 @@ def test_under_a_sample_ids_are_looked_at_when_they_are_read(tmp_path, monkeypat
         store.document_hashes([0])
 
 
-def test_documents_are_cut_into_shards_that_hold_whole_documents(monkeypatch, tmp_path):
-    monkeypatch.setattr(virtual, "SHARD_TOKENS", 10)
+@tiny(foreign_shard_tokens=10)
+def test_documents_are_cut_into_shards_that_hold_whole_documents(tmp_path):
     documents = [[1] * 4, [2] * 6, [], [3] * 25, [4] * 3, [5] * 8]
     store = tl.open(write_megatron(tmp_path / "x", documents))
     found = [(one.documents, one.tokens) for one in store.reader.inside.shards]

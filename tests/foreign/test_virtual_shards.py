@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenloom.errors import StoreCorrupt
-from tokenloom.foreign import virtual
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.locations import LocalFolder
 from tokenloom.foreign.pieces import CodedPiece, PieceLine, RawPiece
 from tokenloom.foreign.virtual import VirtualShard, check_shards, cut_shards
 from tokenloom.store.cache import BlockCache
+from tokenloom.testing import tiny
 
 
 def described(sizes, kinds):
@@ -52,8 +52,7 @@ def test_shards_hold_whole_documents_and_are_in_place_where_they_can_be(data):
         lengths.append(data.draw(st.integers(0, total - sum(lengths))))
     lengths += data.draw(st.lists(st.just(0), max_size=2))
     cap = data.draw(st.integers(1, 20))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(virtual, "SHARD_TOKENS", cap)
+    with tiny(foreign_shard_tokens=cap):
         toy = described(sizes, kinds)
         shards = cut_shards(toy, np.array(lengths, np.int64), looked=True)
     check_shards(toy, shards)

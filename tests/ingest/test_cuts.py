@@ -19,6 +19,7 @@ from tokenloom.ingest import cuts as module
 from tokenloom.ingest.cuts import BLOCK_BYTES, Cut, blocks
 from tokenloom.ingest.inputs import Input, expand
 from tokenloom.ingest.records import read_block
+from tokenloom.testing import tiny
 
 MiB = 1 << 20
 
@@ -217,8 +218,7 @@ def test_an_archive_is_cut_after_whole_lines_and_loses_nothing(
     parts = [text[i : i + step] for i in range(0, max(len(text), 1), step)]
     folder = tmp_path_factory.mktemp("archive")
     inputs = archive(folder, suffix, PACKERS[suffix](parts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FEED_BYTES", {"gz": feed, "zst": feed})
+    with tiny(gzip_feed_bytes=feed, zstd_feed_bytes=feed):
         pieces = [piece for block in blocks(inputs, block_bytes=block_bytes) for piece in block]
     assert b"".join(piece.data for piece in pieces) == text
     assert [p.start for p in pieces[1:]] + [len(text)] == [p.stop for p in pieces]

@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest import identity
 from tokenloom.ingest.identity import duplicates_among, identify
 from tokenloom.ingest.inputs import Input, expand, label
+from tokenloom.testing import tiny
 
 LINE = b'{"text": "a"}\n'
 
@@ -284,8 +284,8 @@ def test_the_identity_of_a_dataset_depends_on_its_values_alone(tmp_path):
 # ---------------------------------------------------------------- identity
 
 
-def test_files_are_identified_by_their_raw_bytes_and_progress_adds_up(corpus, monkeypatch):
-    monkeypatch.setattr(identity, "HASH_BYTES", 7)
+@tiny(input_hash_bytes=7)
+def test_files_are_identified_by_their_raw_bytes_and_progress_adds_up(corpus):
     inputs = expand(corpus)
     seen: list[int] = []
     for threads in (1, 3):

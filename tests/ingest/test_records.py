@@ -22,6 +22,7 @@ from tokenloom.ingest import records as module
 from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
 from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.records import read_block
+from tokenloom.testing import tiny
 
 BOM = b"\xef\xbb\xbf"
 CUTS = [1, 2, 7, 64, 1 << 20]
@@ -148,14 +149,12 @@ def asked(monkeypatch):
     return sizes
 
 
-def test_a_line_of_many_blocks_is_read_once_and_not_searched_by_the_others(
-    tmp_path, asked, monkeypatch
-):
+def test_a_line_of_many_blocks_is_read_once_and_not_searched_by_the_others(tmp_path, asked):
     content = b'{"n": 0}\n{"text": "' + b"x" * 100_000 + b'"}\n{"n": 1}\n'
     inputs = one_file(tmp_path, "a.jsonl", content)
-    monkeypatch.setattr(module, "TAIL_BYTES", 512)
-    assert [len(row) for row in values(inputs, block_bytes=1000)] == [1, 1, 1]
-    assert sum(asked) < 3.5 * len(content)  # the ranges, the tail, and its last doubled step
+    with tiny(input_tail_bytes=512):
+        assert [len(row) for row in values(inputs, block_bytes=1000)] == [1, 1, 1]
+        assert sum(asked) < 3.5 * len(content)  # the ranges, the tail, and its last doubled step
 
 
 def test_only_a_newline_ends_a_line(tmp_path):
@@ -291,16 +290,16 @@ def test_a_line_above_the_limit_is_an_error_wherever_it_is_cut(tmp_path, block_b
     assert seen == [5]
 
 
-def test_a_line_above_the_limit_is_not_read_to_its_end(tmp_path, asked, monkeypatch):
+def test_a_line_above_the_limit_is_not_read_to_its_end(tmp_path, asked):
     inputs = one_file(tmp_path, "a.txt", b"fine\n" + b"x" * 10_000)
-    monkeypatch.setattr(module, "TAIL_BYTES", 16)
-    (one,) = expand(f"lines:{inputs[0].path}")
-    first = next(blocks([one], block_bytes=1000))
-    read = read_block([one], first, max_record_bytes=1500)
-    assert [error.record for error in read.errors] == [1]
-    size = first[0].stop
-    # the range, and of the line that begins at byte 5 one byte more than the limit
-    assert sum(asked) == size + (1501 - (size - 5))
+    with tiny(input_tail_bytes=16):
+        (one,) = expand(f"lines:{inputs[0].path}")
+        first = next(blocks([one], block_bytes=1000))
+        read = read_block([one], first, max_record_bytes=1500)
+        assert [error.record for error in read.errors] == [1]
+        size = first[0].stop
+        # the range, and of the line that begins at byte 5 one byte more than the limit
+        assert sum(asked) == size + (1501 - (size - 5))
 
 
 def test_a_file_above_the_limit_is_an_error_and_is_not_read(tmp_path, monkeypatch):

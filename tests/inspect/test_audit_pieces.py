@@ -9,9 +9,9 @@ from auditruns import LAYOUTS, ORDERS, SEQ_LEN, mixes, quietly, store_of
 from planted import moved, with_plan
 
 from tokenloom.inspect import audit_run
-from tokenloom.inspect.audit import run_audit
 from tokenloom.inspect.audit.run_audit import Audit, certified
 from tokenloom.inspect.audit.scope import scope_of
+from tokenloom.testing import tiny
 
 PIECE = 16  # rows
 
@@ -49,9 +49,9 @@ NAMES = [
 
 
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(run_audit, "PLANNED_TOGETHER", PIECE)
-    monkeypatch.setattr(run_audit, "RENDERED_TOGETHER", PIECE)
+def small():
+    with tiny(audit_piece_examples=PIECE, audit_piece_rendered_examples=PIECE):
+        yield
 
 
 def elsewhere(run, scope, seen=None):
@@ -79,7 +79,7 @@ def judged(certificate):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pieces_say_what_one_pass_says(runs, name, small, monkeypatch):
+def test_pieces_say_what_one_pass_says(runs, name, small):
     run = runs[name]
     last = None if run.run.n is not None and run.run.n < 130 else 128
     scope = scope_of(run, 0, last, True, None, 0)
@@ -87,22 +87,21 @@ def test_pieces_say_what_one_pass_says(runs, name, small, monkeypatch):
     pieces = certified(run, scope, elsewhere(run, scope, seen), progress=False)
     assert len(seen) > 3
     assert pieces == certified(run, scope, progress=False)  # who looks does not matter
-    monkeypatch.setattr(run_audit, "RENDERED_TOGETHER", 1 << 30)
-    whole = audit_run(run, 0, last, progress=False)
-    assert whole.ok
-    assert judged(pieces) == judged(whole)
+    with tiny(audit_piece_rendered_examples=1 << 30):
+        whole = audit_run(run, 0, last, progress=False)
+        assert whole.ok
+        assert judged(pieces) == judged(whole)
 
 
 @pytest.mark.parametrize("name", ["epochs", "least consumed", "random", "whole shuffle"])
 @pytest.mark.parametrize("options", [{"sample": 40}, {"arrays": False}, {"arrays": "sample"}])
-def test_samples_and_plans_are_sums_over_pieces_too(runs, name, options, small, monkeypatch):
+def test_samples_and_plans_are_sums_over_pieces_too(runs, name, options, small):
     run = runs[name]
     asked = {"arrays": True, "sample": None, **options}
     scope = scope_of(run, 3, 120, asked["arrays"], asked["sample"], 7)
     pieces = certified(run, scope, elsewhere(run, scope), progress=False)
-    monkeypatch.setattr(run_audit, "RENDERED_TOGETHER", 1 << 30)
-    monkeypatch.setattr(run_audit, "PLANNED_TOGETHER", 1 << 30)
-    assert judged(pieces) == judged(certified(run, scope, progress=False))
+    with tiny(audit_piece_rendered_examples=1 << 30, audit_piece_examples=1 << 30):
+        assert judged(pieces) == judged(certified(run, scope, progress=False))
 
 
 @pytest.mark.parametrize("at", [PIECE - 1, PIECE, 3 * PIECE + 2])

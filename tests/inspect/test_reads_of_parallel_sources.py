@@ -14,11 +14,10 @@ from toyruns import KINDS, toy_store
 import tokenloom as tl
 from tokenloom.documents.line import Line
 from tokenloom.inspect import simulate_run
-from tokenloom.loader import loader as loader_module
-from tokenloom.loader import maker
 from tokenloom.store import reader
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.underway import Underway
+from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -60,10 +59,10 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def short_plans(monkeypatch):
+def short_plans():
     """Usual plans would take these small runs as a whole."""
-    monkeypatch.setattr(maker, "PLAN_ROWS", 24)
-    monkeypatch.setattr(loader_module, "GROUP_ROWS", 12)
+    with tiny(plan_examples=24, lookup_examples=12):
+        yield
 
 
 def run_of(root, source, layout, kind, cache, **hints):

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from splicedtoys import spliced_datasets, toy_store
 
-from tokenloom.inspect import coverage, tallies
+from tokenloom.inspect import coverage
 from tokenloom.inspect.counts import Counts, count
 from tokenloom.inspect.splices import spliced
 from tokenloom.inspect.tallies import Tallies
 from tokenloom.layout.splice.phase import SplicePhase
+from tokenloom.testing import tiny
 
 
 def alike(found, listed, document):
@@ -35,15 +36,15 @@ def test_closed_counts_equal_those_of_every_row(case):
         assert found.targets(document).tolist() == listed.of(listed.targets, place).tolist()
 
 
-def test_groups_of_neighbours_are_counted_as_one(monkeypatch):
+def test_groups_of_neighbours_are_counted_as_one():
     """However few documents are counted together, and in whatever order they are asked for."""
     ds = toy_store(9, 4, 0, 7, 12, 3).splice(8, content_length=4, edge="clip", fill="pack")
     whole = coverage(ds, epochs=1)
     wanted = [whole.context(document).tolist() for document in range(6)]
-    monkeypatch.setattr(tallies, "TOGETHER", 5)
-    found = coverage(ds, documents=[4, 0, 3, 5, 1, 2], epochs=1)
-    for document in (5, 0, 4, 1, 3, 2, 2):
-        assert found.context(document).tolist() == wanted[document]
+    with tiny(tally_chunk_tokens=5):
+        found = coverage(ds, documents=[4, 0, 3, 5, 1, 2], epochs=1)
+        for document in (5, 0, 4, 1, 3, 2, 2):
+            assert found.context(document).tolist() == wanted[document]
 
 
 def test_parts_of_epochs_and_swept_offsets_are_counted_row_by_row():
@@ -68,16 +69,16 @@ def test_a_table_visits_no_row_and_keeps_no_counts_of_all_tokens(options, monkey
         raise AssertionError("a row was visited")
 
     monkeypatch.setattr(SplicePhase, "show", show)
-    monkeypatch.setattr(tallies, "TOGETHER", 1 << 12)
-    tracemalloc.start()
-    found = coverage(ds.epochs(None), epochs=1000)
-    lines, table = found.lines(), found.as_json()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(lines) == 44
-    assert len(table["documents"]) == 80
-    assert found.splices.sum() == table["splices"] >= found.examples
-    assert peak < 12 * 240_000, "below twelve bytes a token, where arrays of counts take 24"
-    assert np.isclose(found.context(7).sum(), table["documents"][7]["splices"] * 32, rtol=0.2)
-    with pytest.raises(AssertionError, match="visited"):  # control: the other way visits rows
-        coverage(ds.take(5))
+    with tiny(tally_chunk_tokens=1 << 12):
+        tracemalloc.start()
+        found = coverage(ds.epochs(None), epochs=1000)
+        lines, table = found.lines(), found.as_json()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(lines) == 44
+        assert len(table["documents"]) == 80
+        assert found.splices.sum() == table["splices"] >= found.examples
+        assert peak < 12 * 240_000, "below twelve bytes a token, where arrays of counts take 24"
+        assert np.isclose(found.context(7).sum(), table["documents"][7]["splices"] * 32, rtol=0.2)
+        with pytest.raises(AssertionError, match="visited"):  # control: the other way visits rows
+            coverage(ds.take(5))

@@ -5,15 +5,17 @@ import pytest
 from toyruns import toy_store
 
 import tokenloom as tl
-from tokenloom.inspect.simulate import repeats, visited
+from tokenloom.inspect.simulate import repeats
 from tokenloom.inspect.simulate.repeats import repeats_of
-from tokenloom.inspect.simulate.visited import FEW_SOURCES, VisitedMix
+from tokenloom.inspect.simulate.visited import VisitedMix
 from tokenloom.layout.allowance import at_most
+from tokenloom.limits import limits
 from tokenloom.loader.steps import Steps
 from tokenloom.mixture.merge import Merge
 from tokenloom.report.consumption import consumption_of, ends_of
+from tokenloom.testing import tiny
 
-SOURCES = FEW_SOURCES + 4
+SOURCES = limits().min_visited_sources + 4
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_what_was_taken_at_marks_is_what_is_consumed(runs, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reports_say_the_same_whether_a_mix_is_visited_or_searched(runs, name, monkeypatch):
+def test_reports_say_the_same_whether_a_mix_is_visited_or_searched(runs, name):
     def told():
         run = runs[name].run
         return (
@@ -72,8 +74,8 @@ def test_reports_say_the_same_whether_a_mix_is_visited_or_searched(runs, name, m
         )
 
     looked_up = told()
-    monkeypatch.setattr(visited, "VISITED", 0)
-    assert told() == looked_up
+    with tiny(visited_examples=0):
+        assert told() == looked_up
 
 
 def test_a_visited_mix_is_not_searched(runs, monkeypatch):
@@ -85,21 +87,23 @@ def test_a_visited_mix_is_not_searched(runs, monkeypatch):
     repeats_of(run, 0, run.n, Steps(4))
     ends_of(run, run.n, range(SOURCES))
     assert not calls
-    monkeypatch.setattr(visited, "VISITED", 0)
-    ends_of(run, run.n, range(SOURCES))
-    assert calls  # control
+    with tiny(visited_examples=0):
+        ends_of(run, run.n, range(SOURCES))
+        assert calls  # control
 
 
 def test_in_a_hurry_the_sources_that_are_shown_most_are_followed(runs, monkeypatch):
     run = runs["tokens"].run
-    monkeypatch.setattr(visited, "VISITED", 0)
-    monkeypatch.setattr(repeats, "MOST_SOURCES", 3)
-    with at_most():
-        found = repeats_of(run, 0, run.n, Steps(4))
-    shown = [one.rows for one in run.consumed(run.n)]
-    followed = [shown[n] for n, one in enumerate(found) if one.documents]
-    assert sorted(followed) == sorted(shown)[-3:]
-    left = [one for one in found if not one.documents]
-    assert len(left) == SOURCES - 3
-    assert all("3 sources are shown more often" in one.note for one in left)
-    assert [one.most for one in found] == [one.most for one in repeats_of(run, 0, run.n, Steps(4))]
+    with tiny(visited_examples=0):
+        monkeypatch.setattr(repeats, "MOST_SOURCES", 3)
+        with at_most():
+            found = repeats_of(run, 0, run.n, Steps(4))
+        shown = [one.rows for one in run.consumed(run.n)]
+        followed = [shown[n] for n, one in enumerate(found) if one.documents]
+        assert sorted(followed) == sorted(shown)[-3:]
+        left = [one for one in found if not one.documents]
+        assert len(left) == SOURCES - 3
+        assert all("3 sources are shown more often" in one.note for one in left)
+        assert [one.most for one in found] == [
+            one.most for one in repeats_of(run, 0, run.n, Steps(4))
+        ]

@@ -11,6 +11,7 @@ from tokenloom.layout.allowance import about_to_visit, at_most, is_limited, miss
 from tokenloom.store.derived import on_disk
 from tokenloom.store.derived.on_disk import recall_on_disk
 from tokenloom.store.plan_cache import remember_array
+from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -122,9 +123,8 @@ def test_control_a_file_that_was_changed_is_not_believed():
     assert recall_on_disk("spoiled", {"n": 1}) is None
 
 
-def test_a_page_looks_tokens_up_where_they_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenloom.layout.pack.rows.WORTH_KEEPING", 1)
-    monkeypatch.setattr("tokenloom.layout.pack.rows.IN_MEMORY", 1)
+@tiny(min_cached_packing_documents=1, packing_memory_rows=1)
+def test_a_page_looks_tokens_up_where_they_are_kept(tmp_path):
     assert on_disk.FEW > 100
     store = toy_store(tmp_path, rows=200)
     first = store.pack(8).run.layout

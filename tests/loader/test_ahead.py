@@ -15,11 +15,12 @@ import pytest
 import tokenloom as tl
 from tokenloom.batch import read
 from tokenloom.batch.render import Renderer
-from tokenloom.loader import loader as loader_module
+from tokenloom.limits import limits
 from tokenloom.loader import maker
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import Fetchers
+from tokenloom.testing import tiny
 from tokenloom.testing.stores import write_flat
 
 SEQ_LEN, BLOCK_ROWS, WINDOW, WINDOWS = 64, 8, 8, 12
@@ -64,10 +65,10 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture
-def short_plans(monkeypatch):
+def short_plans():
     """Plans of one window, and groups of 16 rows; usual ones would take the whole run at once."""
-    monkeypatch.setattr(maker, "PLAN_ROWS", BLOCK_ROWS * WINDOW)
-    monkeypatch.setattr(loader_module, "GROUP_ROWS", 16)
+    with tiny(plan_examples=BLOCK_ROWS * WINDOW, lookup_examples=16):
+        yield
 
 
 def run_of(root, source=None, windows=4, seq_len=SEQ_LEN, verify="never"):
@@ -385,7 +386,7 @@ def test_plans_ahead_end_at_the_first_one_that_lacks_nothing(root, short_plans, 
                 found.append(list(asked))
         return found
 
-    assert blocks_asked_for(WINDOWS + 1, []) == [[WINDOW] * maker.PLANS_AHEAD, []]
+    assert blocks_asked_for(WINDOWS + 1, []) == [[WINDOW] * limits().plans_ahead, []]
     assert blocks_asked_for(WINDOWS + 1, [3]) == [[WINDOW, WINDOW, 0], []]
     assert blocks_asked_for(WINDOWS + 1, [1]) == [[0], []]
     assert blocks_asked_for(6, [1]) == [[0] + 5 * [WINDOW], []], "as much as the cache has room for"
@@ -416,4 +417,4 @@ def test_a_small_run_is_not_planned_far_ahead(root, monkeypatch):
     for _ in range(8):
         next(loader)
     loader.close()
-    assert sum(planned) <= 8 * maker.PLAN_GROUPS * 8
+    assert sum(planned) <= 8 * limits().plan_groups * 8

@@ -4,9 +4,8 @@ import pytest
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.loader import loader as loader_module
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.testing import FaultSource
+from tokenloom.testing import FaultSource, tiny
 
 
 @pytest.fixture(scope="module")
@@ -15,9 +14,9 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def sizes(monkeypatch):
-    monkeypatch.setattr(loader_module, "GROUP_BATCHES", 10)
-    monkeypatch.setattr(loader_module, "GROUP_ROWS", 64)
+def sizes():
+    with tiny(lookup_batches=10, lookup_examples=64):
+        yield
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import tokenloom as tl
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs, prices
 from tokenloom.store import plan_cache
+from tokenloom.testing import tiny
 
 SIZES = [np.random.default_rng(5).integers(2, 14, 80).tolist()]
 
@@ -24,9 +25,9 @@ def toy():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(costs, "STRIDE", 4)
-    return keep_plans(tmp_path / "cache", monkeypatch, grouping, costs, prices)
+def folder(tmp_path):
+    with keep_plans(tmp_path / "cache", cost_stride_items=4) as made:
+        yield made
 
 
 def packed(toy, **options):
@@ -97,7 +98,7 @@ def nobody_looks(monkeypatch):
 @pytest.mark.parametrize("name", list(RUNS))
 @pytest.mark.parametrize("steps", [1, 9, 60])
 def test_it_is_the_same_whether_arrays_were_made_read_or_could_not_be_kept(
-    toy, folder, name, steps, monkeypatch
+    toy, folder, name, steps
 ):
     made = state_at(RUNS[name](toy), steps)
     assert len(made["arrays"]) == 64
@@ -162,15 +163,18 @@ def test_a_run_that_has_shown_nothing_computes_nothing_for_its_state(toy, folder
     assert not state_at(mixed(toy), 0)["arrays"]
 
 
-def test_runs_without_cached_arrays_have_no_digest(toy, monkeypatch):
+def test_runs_without_cached_arrays_have_no_digest(toy):
     windows = tl.open(toy.path).windows(16)
     assert not state_at(windows.shuffle(), 3)["arrays"]
     assert not state_at(spliced(toy), 3)["arrays"]
     both = tl.mix({"a": windows.shuffle(), "b": windows.shuffle()}, cost="tokens")
     assert not state_at(both, 3)["arrays"]
-    for module in (grouping, costs, prices):
-        monkeypatch.setattr(module, "WORTH_KEEPING", 10**9)
-    assert not state_at(mixed(toy), 3)["arrays"]
+    with tiny(
+        min_cached_packing_documents=10**9,
+        min_cached_cost_items=10**9,
+        min_cached_trained_rows=10**9,
+    ):
+        assert not state_at(mixed(toy), 3)["arrays"]
 
 
 def test_a_state_is_of_the_epoch_that_it_is_in(toy):

@@ -12,7 +12,7 @@ from toyruns import close_all, joined, ranks_of, toy_run
 import tokenloom as tl
 from tokenloom.loader import maker as maker_module
 from tokenloom.loader.steps import Steps
-from tokenloom.testing import assert_elastic, assert_resumable
+from tokenloom.testing import assert_elastic, assert_resumable, tiny
 
 SCHEDULE = [(0, 4), (40, 8)]
 
@@ -140,12 +140,9 @@ def test_a_schedule_that_jumps_plans_only_the_steps_before_it(store):
     ("batch_size", "rank", "world"),
     [(1, 0, 1), (4, 0, 1), (5, 1, 2), (7, 2, 3), (64, 0, 1), (64, 1, 2), ([(0, 4), (24, 8)], 0, 1)],
 )
-def test_as_many_steps_are_planned_together_as_are_allowed(
-    store, kind, batch_size, rank, world, monkeypatch
-):
+@tiny(plan_examples=12, lane_sort_examples=10)
+def test_as_many_steps_are_planned_together_as_are_allowed(store, kind, batch_size, rank, world):
     """At least one: those of a rank's rows, and with lanes also of all rows, that are allowed."""
-    monkeypatch.setattr(maker_module, "PLAN_ROWS", 12)
-    monkeypatch.setattr(maker_module, "SORTED_ROWS", 10)
     with tl.Loader(toy_run(store, kind), batch_size, rank, world, prefetch=0) as loader:
         maker, last = loader._maker, len(loader)
         for step, most in itertools.product(range(last), (1, 2, 3, 100)):

@@ -23,8 +23,7 @@ from slowmix import (
 import tokenloom as tl
 from tokenloom.batch import plan as plan_module
 from tokenloom.errors import ConfigError
-from tokenloom.mixture import run as run_module
-from tokenloom.testing import assert_elastic, assert_resumable
+from tokenloom.testing import assert_elastic, assert_resumable, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
 
@@ -362,15 +361,18 @@ def test_the_blank_rows_of_a_source_are_counted_to_the_row(
     three, monkeypatch, looked_at, of, followed
 ):
     monkeypatch.setattr(plan_module, "LOOKED_AT", looked_at)
-    monkeypatch.setattr(plan_module, "FOLLOWED", followed)
-    monkeypatch.setattr(plan_module, "TOGETHER", 5)
-    run = three["books"].run
-    spans, hidden = run.layout.spans(0, np.arange(run.rows)), {*range(20), 40}
-    rows = [set(spans.document[spans.row == row].tolist()) for row in range(run.rows)]
-    blank = sum(documents <= hidden for documents in rows[:looked_at])
-    assert 1 < blank < len(rows[:looked_at]), "some rows of several blocks are blank, and not all"
-    with pytest.warns(UserWarning, match=f"quarantine: {blank} rows{of} of source 'books' will"):
-        tl.mix(three).edit(at=0, quarantine=[("books", d) for d in hidden])
+    with tiny(followed_documents=followed, blank_chunk_rows=5):
+        run = three["books"].run
+        spans, hidden = run.layout.spans(0, np.arange(run.rows)), {*range(20), 40}
+        rows = [set(spans.document[spans.row == row].tolist()) for row in range(run.rows)]
+        blank = sum(documents <= hidden for documents in rows[:looked_at])
+        assert 1 < blank < len(rows[:looked_at]), (
+            "some rows of several blocks are blank, and not all"
+        )
+        with pytest.warns(
+            UserWarning, match=f"quarantine: {blank} rows{of} of source 'books' will"
+        ):
+            tl.mix(three).edit(at=0, quarantine=[("books", d) for d in hidden])
 
 
 # -- states --------------------------------------------------------------------------------
@@ -617,10 +619,9 @@ def test_every_edit_changes_the_fingerprint_and_a_path_does_not(datasets, three)
     assert len(seen) == 1 + 2 * len(KINDS) + 2
 
 
-def test_an_edit_at_the_begin_of_a_later_chunk(three, monkeypatch):
+@tiny(mix_chunk_items=16, mix_single_items=0)
+def test_an_edit_at_the_begin_of_a_later_chunk(three):
     """Stretches of 16 examples are computed together; edits lie on and next to their edges."""
-    monkeypatch.setattr(run_module, "CHUNK", 16)
-    monkeypatch.setattr(run_module, "FEW", 0)
     mixed = tl.mix(three).seed(1)
     loop = loop_of(mixed, "least_consumed", cost="tokens", stop="restart", seed=1)
     at = 0

@@ -10,10 +10,9 @@ from tokenloom.batch import together
 from tokenloom.batch.read import RowReader
 from tokenloom.documents.line import Line
 from tokenloom.mixture import rows as tables
-from tokenloom.mixture import run as run_module
 from tokenloom.order.run import SourceRun
 from tokenloom.store.cache import BlockCache
-from tokenloom.testing import write_store
+from tokenloom.testing import tiny, write_store
 
 SEQ = 4
 
@@ -190,17 +189,17 @@ def test_what_is_read_together_is_what_each_source_would_read(stores, kind, monk
     assert not made.at_hand(plan, 7, 7)
 
 
-def test_small_sources_that_go_by_epochs_are_computed_in_smaller_chunks(stores, monkeypatch):
+@tiny(mix_chunk_items=1 << 16)
+def test_small_sources_that_go_by_epochs_are_computed_in_smaller_chunks(stores):
     """512 epochs of the smallest at a time, but never fewer than 1,024 items."""
-    monkeypatch.setattr(run_module, "CHUNK", 1 << 16)
     rows = KINDS["block"](stores[0]).run.rows
-    monkeypatch.setattr(run_module, "EPOCHS", 100)
-    assert mix_of(stores, "full").run._chunk == 1 << 16, "all epochs of a full shuffle at once"
-    assert mix_of(stores, "block", 2).run._chunk == 100 * rows > 1 << 10
-    monkeypatch.setattr(run_module, "EPOCHS", 2)
-    assert mix_of(stores, "block", 2).run._chunk == 1 << 10
-    monkeypatch.setattr(run_module, "EPOCHS", 1 << 20)
-    assert mix_of(stores, "block", 2).run._chunk == 1 << 16
+    with tiny(mix_chunk_epochs=100):
+        assert mix_of(stores, "full").run._chunk == 1 << 16, "all epochs of a full shuffle at once"
+        assert mix_of(stores, "block", 2).run._chunk == 100 * rows > 1 << 10
+        with tiny(mix_chunk_epochs=2):
+            assert mix_of(stores, "block", 2).run._chunk == 1 << 10
+            with tiny(mix_chunk_epochs=1 << 20):
+                assert mix_of(stores, "block", 2).run._chunk == 1 << 16
 
 
 def test_ranks_of_many_sources_share_every_step(stores):
@@ -270,15 +269,15 @@ def test_a_group_asks_the_cache_once_and_no_source(stores, counted):
         assert one["locate"] + one["rows_from"] <= 12  # sources that entered another stretch
 
 
-def test_control_few_sources_are_asked_one_by_one(stores, counted, monkeypatch):
+def test_control_few_sources_are_asked_one_by_one(stores, counted):
     run = mix_of(stores, "full", 5)
     renderer = run.renderer(by_blocks=True)
     renderer.batches(renderer.plan(np.arange(100)), [0, 100])
     assert counted["fetched"] == 5
     assert counted["locate"] == 5
-    monkeypatch.setattr(run_module, "MANY", 2)
-    run.run.placed(np.arange(100, 200))
-    assert counted["rows_from"] >= 5
+    with tiny(min_mix_table_sources=2):
+        run.run.placed(np.arange(100, 200))
+        assert counted["rows_from"] >= 5
 
 
 def test_sources_that_a_request_does_not_show_cost_nothing(stores, counted):
@@ -290,12 +289,18 @@ def test_sources_that_a_request_does_not_show_cost_nothing(stores, counted):
 
 @pytest.mark.parametrize("long", [1, 8, 256])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_rows_of_neighbours_are_those_of_any_items(stores, kind, long, monkeypatch):
-    monkeypatch.setattr("tokenloom.order.run.LONG", long)
-    run = KINDS[kind](stores[7]).epochs(None).seed(3).run
-    for first, last in ((0, 0), (0, 1), (3, 3 * run.rows + 5), (run.rows, 2 * run.rows), (9, 11)):
-        epochs, rows = run.rows_from(first, last)
-        expected = run.locate(np.arange(first, last))
-        assert np.broadcast_to(epochs, len(rows)).tolist() == expected[0].tolist()
-        assert rows.tolist() == expected[1].tolist()
-        assert rows.dtype == np.int64
+def test_rows_of_neighbours_are_those_of_any_items(stores, kind, long):
+    with tiny(min_mapped_epoch_rows=long):
+        run = KINDS[kind](stores[7]).epochs(None).seed(3).run
+        for first, last in (
+            (0, 0),
+            (0, 1),
+            (3, 3 * run.rows + 5),
+            (run.rows, 2 * run.rows),
+            (9, 11),
+        ):
+            epochs, rows = run.rows_from(first, last)
+            expected = run.locate(np.arange(first, last))
+            assert np.broadcast_to(epochs, len(rows)).tolist() == expected[0].tolist()
+            assert rows.tolist() == expected[1].tolist()
+            assert rows.dtype == np.int64

@@ -5,20 +5,19 @@ import threading
 
 import numpy as np
 import pytest
+from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.batch.trained import TrainedCount
 from tokenloom.layout.layout import Phases
-from tokenloom.layout.pack import rows as grouping
+from tokenloom.limits import limits
 from tokenloom.loader.state import read_state, write_state
-from tokenloom.mixture import run as run_module
-from tokenloom.order import costs as costs_module
-from tokenloom.order import prices as prices_module
 from tokenloom.order import shuffle as shuffle_module
 from tokenloom.order.costs import Priced, SummedCosts
 from tokenloom.order.epochs import FreshEpochs
 from tokenloom.order.prices import RunPrices
 from tokenloom.streams.interleaved import interleave
+from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:edit.quarantine")
 
@@ -83,7 +82,7 @@ def test_runs_that_grew_from_different_snapshots_do_not_share_blocks(grown):
 
 
 @pytest.mark.parametrize("cost", ["tokens", "loss_tokens"])
-def test_runs_with_one_cache_folder_are_those_without(grown, cost, monkeypatch, tmp_path):
+def test_runs_with_one_cache_folder_are_those_without(grown, cost, tmp_path):
     """Everything that decides a sum is in its name: cold, warm, and next to others."""
     first, second, last = grown([10] * 80, lengths(30, 3), lengths(37, 4))
     half = first.split({"x": 0.5, "y": 0.5}, seed=1)
@@ -114,14 +113,12 @@ def test_runs_with_one_cache_folder_are_those_without(grown, cost, monkeypatch, 
         return found
 
     wanted = picks()
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    for module in (grouping, costs_module, prices_module):
-        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
-    assert picks() == wanted
-    files = len(list((tmp_path / "cache").iterdir()))
-    assert files > len(bases)
-    assert picks() == wanted, "from files"
-    assert len(list((tmp_path / "cache").iterdir())) == files
+    with keep_plans(tmp_path / "cache") as folder:
+        assert picks() == wanted
+        files = len(list(folder.iterdir()))
+        assert files > len(bases)
+        assert picks() == wanted, "from files"
+        assert len(list(folder.iterdir())) == files
 
 
 # -- growth ------------------------------------------------------------------------------------
@@ -426,7 +423,7 @@ def test_epochs_that_differ_are_added_up_many_at_a_time():
     SummedCosts(priced, None).upto(700_000)
     assert len(asked) < 20
     assert sum(asked) < 710_000
-    assert max(asked) <= costs_module.CHUNK
+    assert max(asked) <= limits().cost_chunk_items
 
 
 @pytest.mark.parametrize("way", ["block", "lanes", "era", "linear"])
@@ -446,9 +443,9 @@ def test_a_small_request_of_a_small_source_asks_for_few_epochs(grown, way, monke
     )
     small = run.picked(range(3000))
     assert max(asked, default=0) <= 512
-    monkeypatch.setattr(run_module, "EPOCHS", 1 << 20)  # in chunks of another size
-    again = tl.from_config(run.describe()).picked(range(3000))
-    assert (small[0], small[1].tolist()) == (again[0], again[1].tolist())
+    with tiny(mix_chunk_epochs=1 << 20):
+        again = tl.from_config(run.describe()).picked(range(3000))
+        assert (small[0], small[1].tolist()) == (again[0], again[1].tolist())
 
 
 def test_small_sources_with_many_epochs_are_planned_at_once(grown):

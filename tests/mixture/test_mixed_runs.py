@@ -12,12 +12,11 @@ from slowmix import SEQ_LEN, lengths_of, loop_of, picks_of, toy, within
 
 import tokenloom as tl
 from tokenloom.batch.views.named import all_fields
-from tokenloom.mixture import run as run_module
 from tokenloom.mixture.merge import Merge
 from tokenloom.mixture.spec import MixSpec
 from tokenloom.order import full
 from tokenloom.order.run import SourceRun
-from tokenloom.testing import assert_elastic, assert_resumable
+from tokenloom.testing import assert_elastic, assert_resumable, tiny
 
 ROWWISE = all_fields()[: all_fields().index("document_starts")]
 RULES = ("least_consumed", "weights", "rounds", "random", "round_robin")
@@ -218,15 +217,14 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
         whole = tl.mix(simple, rule=rule, block=6)
         known = picks_of(whole)
         for chunk, few in ((1, 0), (7, 3), (16, 1000)):
-            monkeypatch.setattr(run_module, "CHUNK", chunk)
-            monkeypatch.setattr(run_module, "FEW", few)
-            pieces = tl.mix(simple, rule=rule, block=6)
-            assert picks_of(pieces) == known
-            order = np.random.default_rng(chunk).permutation(len(known))
-            source, item = pieces.run.pick(order)
-            assert [(int(s), int(i)) for s, i in zip(source, item, strict=True)] == [
-                known[index] for index in order.tolist()
-            ]
+            with tiny(mix_chunk_items=chunk, mix_single_items=few):
+                pieces = tl.mix(simple, rule=rule, block=6)
+                assert picks_of(pieces) == known
+                order = np.random.default_rng(chunk).permutation(len(known))
+                source, item = pieces.run.pick(order)
+                assert [(int(s), int(i)) for s, i in zip(source, item, strict=True)] == [
+                    known[index] for index in order.tolist()
+                ]
         monkeypatch.undo()
 
 
@@ -273,20 +271,20 @@ def test_a_few_far_indices_are_computed_alone_and_those_in_a_row_together(simple
         return really(self, first, last)
 
     monkeypatch.setattr(Merge, "items", items)
-    monkeypatch.setattr(run_module, "CHUNK", 64)
-    run = tl.mix({name: one.epochs(None) for name, one in simple.items()}).run
-    assert run._chunk == 64
+    with tiny(mix_chunk_items=64):
+        run = tl.mix({name: one.epochs(None) for name, one in simple.items()}).run
+        assert run._chunk == 64
 
-    def asked_for(*indices):
-        asked.clear()
-        run.pick(np.array(indices))
-        return list(asked)
+        def asked_for(*indices):
+            asked.clear()
+            run.pick(np.array(indices))
+            return list(asked)
 
-    assert asked_for(640, 650) == [(640, 641), (650, 651)]
-    assert asked_for(0) == [(0, 64)]
-    assert asked_for(1, 40) == []
-    assert asked_for(64) == [(64, 128)]
-    assert asked_for(200) == [(200, 201)]
+        assert asked_for(640, 650) == [(640, 641), (650, 651)]
+        assert asked_for(0) == [(0, 64)]
+        assert asked_for(1, 40) == []
+        assert asked_for(64) == [(64, 128)]
+        assert asked_for(200) == [(200, 201)]
 
 
 # -- laws ----------------------------------------------------------------------------------

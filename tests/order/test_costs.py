@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toydata import ToyStore, numbered
+from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.trained import TrainedCount
-from tokenloom.layout.pack import rows as grouping
-from tokenloom.order import costs as costs_module
-from tokenloom.order import prices as prices_module
+from tokenloom.limits import limits
 from tokenloom.order.closed_costs import EqualCosts, ShortLastCosts
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import RunPrices, TokenCount, costs_of, examples_for
 from tokenloom.store import plan_cache
+from tokenloom.testing import tiny
 
 SIZES = [[3, 9, 1, 5, 30], [7] * 12, [2, 40, 8]]
 
@@ -88,10 +88,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("order", ["stored", "full", "block"])
-def test_tokens_of_the_first_examples_are_those_of_a_loop(way, order, monkeypatch):
+@tiny(cost_chunk_items=5, cost_stride_items=4)
+def test_tokens_of_the_first_examples_are_those_of_a_loop(way, order):
     """In whatever order they are asked for, over three epochs."""
-    monkeypatch.setattr(prices_module, "TOGETHER", 5)
-    monkeypatch.setattr(costs_module, "STRIDE", 4)
     with ToyStore(numbered(SIZES)) as toy:
         ds = WAYS[way](toy.store).epochs(3)
         if order != "stored":
@@ -118,17 +117,17 @@ def test_a_far_count_asks_for_no_plan_of_a_group(monkeypatch):
     """A state in the middle of a packed epoch is counted without planning its rows again."""
     with ToyStore(numbered([[7] * 400])) as toy:
         ds = toy.store.pack(16, group_docs=10).shuffle()
-        monkeypatch.setattr(prices_module, "TOGETHER", 5)
+        with tiny(cost_chunk_items=5):
 
-        def planned(*args):
-            raise AssertionError("a group was planned")
+            def planned(*args):
+                raise AssertionError("a group was planned")
 
-        rows = ds.run.rows
-        whole = ds.tokens_in(rows)
-        monkeypatch.setattr("tokenloom.layout.pack.rows.group_rows", planned)
-        assert (whole, ds.tokens_in(rows // 2) > 0) == (2800, True)
-        with pytest.raises(AssertionError):  # control: a batch does plan
-            ds[0]
+            rows = ds.run.rows
+            whole = ds.tokens_in(rows)
+            monkeypatch.setattr("tokenloom.layout.pack.rows.group_rows", planned)
+            assert (whole, ds.tokens_in(rows // 2) > 0) == (2800, True)
+            with pytest.raises(AssertionError):  # control: a batch does plan
+                ds[0]
 
 
 def test_nothing_asked_is_nothing_counted():
@@ -158,12 +157,9 @@ def test_tokens_far_into_many_epochs_are_not_walked_through(monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    for module in (grouping, costs_module, prices_module):
-        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(costs_module, "STRIDE", 4)
-    return tmp_path / "cache"
+def folder(tmp_path):
+    with keep_plans(tmp_path / "cache", cost_stride_items=4) as made:
+        yield made
 
 
 class Asked(RunPrices):
@@ -196,9 +192,9 @@ class InOrder(RunPrices):
 
 @pytest.mark.parametrize("kind", ["shuffle", "block_shuffle", "stored"])
 @pytest.mark.parametrize("least", [0, 1, 5])
-def test_sums_by_rows_are_the_sums_by_order(folder, kind, least, monkeypatch):
+@tiny(cost_chunk_items=5)
+def test_sums_by_rows_are_the_sums_by_order(folder, kind, least):
     """Added up where rows lie together, or one after the other as they come: the same numbers."""
-    monkeypatch.setattr(prices_module, "TOGETHER", 5)
     with ToyStore(numbered(SIZES)) as toy:
         ds = toy.store.pack(16, overflow="split")
         ds = ds if kind == "stored" else getattr(ds, kind)().seed(4)
@@ -207,7 +203,7 @@ def test_sums_by_rows_are_the_sums_by_order(folder, kind, least, monkeypatch):
             wanted = SummedCosts(InOrder(ds.run, least), None)._added_up(epoch).tolist()
             priced = RunPrices(ds.run, least)
             assert SummedCosts(priced, None)._added_up(epoch).tolist() == wanted
-            found = priced.by_rows(epoch, costs_module.STRIDE, reached.append)
+            found = priced.by_rows(epoch, limits().cost_stride_items, reached.append)
             assert (found is None) == (kind == "block_shuffle"), "blocks keep rows together"
             if least < 2:
                 assert ds.run.layout.total(least) == wanted[-1]
@@ -218,9 +214,9 @@ def files(folder, kind):
     return sorted(folder.glob(f"{kind}-*.ints"))
 
 
-def test_sums_are_worked_out_once_for_each_source_and_epoch(folder, monkeypatch):
+@tiny(reproved_places=1)
+def test_sums_are_worked_out_once_for_each_source_and_epoch(folder):
     """Ruling 23: by everything that decides them; random stretches are looked at again."""
-    monkeypatch.setattr(plan_cache, "PLACES", 1)
     with ToyStore(numbered(SIZES)) as toy:
         ds = toy.store.pack(16).shuffle().seed(1)
         found, asked = sums_of(ds)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from slow_orders import cut_blocks, equal_blocks, slow_block, slow_era, slow_full
 
 import tokenloom as tl
+from tokenloom.limits import limits
 from tokenloom.order import Blocks, block, era, full, identity
-from tokenloom.order.shuffle_windows import ShuffleWindows, epoch_windows
+from tokenloom.order.shuffle_windows import epoch_windows
+from tokenloom.testing import tiny
 
 BIG = 2**63 - 1
 
@@ -272,7 +274,7 @@ def test_a_scattered_request_holds_only_a_handful_of_windows_at_once():
     rows = order.map(index)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 16 * 2 * ShuffleWindows.KEPT_ROWS
+    assert peak < 16 * 2 * limits().window_tables_rows
     assert (order.inverse(rows) == index).all()
     assert rows[::300].tolist() == [int(order.map(i)) for i in index[::300]]
 
@@ -290,17 +292,17 @@ def test_a_stretch_longer_than_any_run_is_the_longest_there_is():
 
 
 @pytest.mark.parametrize("kept", [1, 40, 250])
-def test_windows_that_do_not_fit_in_memory_at_once_are_taken_in_turn(monkeypatch, kept):
+def test_windows_that_do_not_fit_in_memory_at_once_are_taken_in_turn(kept):
     """Neither what is kept nor what is asked for together changes where a row goes."""
     index = np.random.default_rng(1).permutation(20 * 64)
     windows, rows = index // 64, index % 64
     usual = epoch_windows(3, "feistel", "a")
     wanted = usual.forward(64, windows, rows)
-    monkeypatch.setattr(ShuffleWindows, "KEPT_ROWS", kept)
-    few = epoch_windows(3, "feistel", "a")
-    for _ in range(2):
-        assert few.forward(64, windows, rows).tolist() == wanted.tolist()
-        assert few.inverse(64, windows, wanted).tolist() == rows.tolist()
+    with tiny(window_tables_rows=kept):
+        few = epoch_windows(3, "feistel", "a")
+        for _ in range(2):
+            assert few.forward(64, windows, rows).tolist() == wanted.tolist()
+            assert few.inverse(64, windows, wanted).tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("order", [full(BIG, seed=0), block(BIG, 2**20, 2**10, lanes=8, seed=0)])

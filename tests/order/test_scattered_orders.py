@@ -8,14 +8,17 @@ from toydata import ToyStore, numbered
 
 from tokenloom import native
 from tokenloom.layout.blocks import Blocks
-from tokenloom.order import block, block_order, shuffle_windows
+from tokenloom.limits import limits
+from tokenloom.order import block, shuffle_windows
 from tokenloom.order.band_lanes import ManyBands
 from tokenloom.order.block_order import LaneRounds, bit_reversed
-from tokenloom.order.shuffle_windows import A_WINDOW, SCATTERED, ShuffleWindows, epoch_windows
-from tokenloom.random import permute, scatter
+from tokenloom.order.shuffle_windows import A_WINDOW, epoch_windows
+from tokenloom.random import permute
 from tokenloom.random.permute import permutations
 from tokenloom.random.scatter import scattered
+from tokenloom.testing import tiny
 
+SCATTERED = limits().min_scattered_windows
 WAYS = [native.compiled, None] if native.compiled else [None]
 
 
@@ -41,8 +44,8 @@ def test_scattered_places_are_those_of_the_permutations_one_by_one(compiled, ask
     x = np.array([min(int(share * size), size - 1) for size, _, share in asked], np.uint64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "compiled", compiled)
-        patch.setattr(scatter, "WORDS", 5_000)  # several parts
-        found = {back: scattered(n, keys, x, backwards=back) for back in (False, True)}
+        with tiny(hash_rank_chunk_hashes=5_000):
+            found = {back: scattered(n, keys, x, backwards=back) for back in (False, True)}
     for at, (size, key, _) in enumerate(asked):
         one = permutations(size, [key])
         assert found[False][at] == one.forward(x[at : at + 1])[0]
@@ -83,8 +86,7 @@ def test_lanes_of_many_bands_are_those_of_each_band_alone(data):
     if not expected:
         return
     band, place, lane, height = (np.array(part) for part in zip(*expected, strict=True))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenloom.order.band_lanes.CELLS", 7)
+    with tiny(lane_chunk_cells=7):
         found = many.of(band)
         assert [part.tolist() for part in found.locate(place)] == [lane.tolist(), height.tolist()]
         assert found.place(lane, height).tolist() == place.tolist()
@@ -126,18 +128,17 @@ def test_a_scattered_request_gives_the_rows_of_single_requests(seed, count):
 
 
 @pytest.mark.parametrize("perm_type", ["feistel", "linear"])
-def test_all_rows_in_any_order_are_those_asked_for_band_by_band(perm_type, monkeypatch):
+def test_all_rows_in_any_order_are_those_asked_for_band_by_band(perm_type):
     mixed = np.random.default_rng(0)
     found = [
         (order.map(mixed.permutation(len(order))), order) for order in orders(perm_type=perm_type)
     ]
-    monkeypatch.setattr(block_order, "MANY_BANDS", 1 << 30)  # control: the old way
-    monkeypatch.setattr(shuffle_windows, "SCATTERED", 1 << 30)
-    mixed = np.random.default_rng(0)
-    for (rows, _), order in zip(found, orders(perm_type=perm_type), strict=True):
-        asked = mixed.permutation(len(order))
-        assert np.array_equal(order.map(asked), rows)
-        assert np.array_equal(order.inverse(rows), asked)
+    with tiny(min_vectorized_bands=1 << 30, min_scattered_windows=1 << 30):
+        mixed = np.random.default_rng(0)
+        for (rows, _), order in zip(found, orders(perm_type=perm_type), strict=True):
+            asked = mixed.permutation(len(order))
+            assert np.array_equal(order.map(asked), rows)
+            assert np.array_equal(order.inverse(rows), asked)
 
 
 # -- counts ----------------------------------------------------------------------------------
@@ -249,21 +250,21 @@ def test_tables_that_are_there_are_used_however_few_places_are_asked_for(monkeyp
 
 def test_tables_are_kept_until_they_take_too_much_memory(monkeypatch):
     made, _ = asked_tables(monkeypatch)
-    monkeypatch.setattr(ShuffleWindows, "KEPT_ROWS", 4 * 64)
-    windows = epoch_windows(3, "feistel", "a")
+    with tiny(window_tables_rows=4 * 64):
+        windows = epoch_windows(3, "feistel", "a")
 
-    def ask(*numbers):
+        def ask(*numbers):
+            made.clear()
+            windows.forward(64, np.repeat(numbers, 8), np.tile(np.arange(8), len(numbers)))
+            return sum(made)
+
+        assert [ask(0, 1), ask(2, 3), ask(0, 1, 2, 3)] == [2, 2, 0], "four are kept"
+        assert ask(3, 4) == 1, "what is asked for stays"
+        assert [ask(3, 4), ask(0)] == [0, 1], "the others have left"
+        assert ask(*range(10)) == 8, "in turns of four, which use what is there"
+        assert len(windows._tables) <= 4
+        large = epoch_windows(3, "feistel", "a")
         made.clear()
-        windows.forward(64, np.repeat(numbers, 8), np.tile(np.arange(8), len(numbers)))
-        return sum(made)
-
-    assert [ask(0, 1), ask(2, 3), ask(0, 1, 2, 3)] == [2, 2, 0], "four are kept"
-    assert ask(3, 4) == 1, "what is asked for stays"
-    assert [ask(3, 4), ask(0)] == [0, 1], "the others have left"
-    assert ask(*range(10)) == 8, "in turns of four, which use what is there"
-    assert len(windows._tables) <= 4
-    large = epoch_windows(3, "feistel", "a")
-    made.clear()
-    large.forward(300, np.zeros(9, np.int64), np.arange(9))
-    large.forward(300, np.zeros(9, np.int64), np.arange(9))
-    assert made == [1], "one that is larger than all that is kept, is"
+        large.forward(300, np.zeros(9, np.int64), np.arange(9))
+        large.forward(300, np.zeros(9, np.int64), np.arange(9))
+        assert made == [1], "one that is larger than all that is kept, is"

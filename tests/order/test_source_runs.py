@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toydata import ToyStore, numbered
 
-from tokenloom.order import run as run_module
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle
+from tokenloom.testing import tiny
 
 EPOCHS = 5
 
@@ -64,12 +64,12 @@ def test_examples_are_the_orders_of_epochs_one_after_the_other(endless):
 
 
 @pytest.mark.parametrize("long", [1, 256])
-def test_any_stretch_of_examples_is_cut_from_them(endless, long, monkeypatch):
-    monkeypatch.setattr(run_module, "LONG", long)
-    wanted = slow(endless.run)
-    for first in range(2 * endless.run.rows + 2):
-        for last in (first, first + 1, first + 2, first + endless.run.rows, len(wanted)):
-            assert pairs(*endless.run.rows_from(first, last)) == wanted[first:last]
+def test_any_stretch_of_examples_is_cut_from_them(endless, long):
+    with tiny(min_mapped_epoch_rows=long):
+        wanted = slow(endless.run)
+        for first in range(2 * endless.run.rows + 2):
+            for last in (first, first + 1, first + 2, first + endless.run.rows, len(wanted)):
+                assert pairs(*endless.run.rows_from(first, last)) == wanted[first:last]
 
 
 def test_epochs_are_counted_when_they_are_whole(endless):

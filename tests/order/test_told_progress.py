@@ -12,9 +12,9 @@ import tokenloom as tl
 from tokenloom.layout.pack import kept_rows
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
-from tokenloom.order import prices as prices_module
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import RunPrices
+from tokenloom.testing import tiny
 
 SIZES = [[3, 9, 1, 5, 16], [7] * 12, [2, 14, 8]]  # 20 documents
 
@@ -46,10 +46,12 @@ def shown(monkeypatch):
 
 @pytest.mark.parametrize(("limit", "show"), [(21, False), (20, None), (19, None)])
 def test_documents_that_are_packed_are_counted_group_by_group(shown, limit, show, caplog):
-    with pytest.MonkeyPatch.context() as patch, ToyStore(numbered(SIZES)) as toy:
-        patch.setattr(grouping, "SHOWN", limit)
-        with caplog.at_level(logging.INFO, "tokenloom"):
-            toy.store.pack(16, group_docs=6)
+    with (
+        ToyStore(numbered(SIZES)) as toy,
+        tiny(min_progress_packing_documents=limit),
+        caplog.at_level(logging.INFO, "tokenloom"),
+    ):
+        toy.store.pack(16, group_docs=6)
     (one,) = [each for each in shown if each.unit == " documents"]
     assert (one.what, one.total, one.show) == ("packing", 20, show)
     assert one.reached == [6, 12, 18, 20]
@@ -61,16 +63,14 @@ def test_documents_that_are_packed_are_counted_group_by_group(shown, limit, show
 
 
 @pytest.mark.parametrize(("limit", "show"), [(5, False), (4, None)])
-def test_groups_that_are_planned_for_a_file_are_counted(shown, limit, show, tmp_path, monkeypatch):
-    keep_plans(tmp_path / "cache", monkeypatch, grouping)
-    monkeypatch.setattr(kept_rows, "SHOWN", limit)
-    monkeypatch.setattr(grouping, "KEPT_BYTES", 100)
-    with ToyStore(numbered(SIZES)) as toy:
+def test_groups_that_are_planned_for_a_file_are_counted(shown, limit, show, tmp_path):
+    some = {"min_progress_packing_groups": limit, "packing_table_bytes": 100}
+    with keep_plans(tmp_path / "cache", **some), ToyStore(numbered(SIZES)) as toy:
         run = tl.open(toy.path).pack(16, group_docs=6)
         run.spans(np.arange(len(run)))
-        monkeypatch.setattr(grouping, "KEPT_BYTES", 1 << 20)
-        other = tl.open(toy.path).pack(16, group_docs=6, strategy="greedy")
-        other.spans(np.arange(len(other)))
+        with tiny(packing_table_bytes=1 << 20):
+            other = tl.open(toy.path).pack(16, group_docs=6, strategy="greedy")
+            other.spans(np.arange(len(other)))
     one, all_fit = [each for each in shown if each.unit == " groups"]
     assert (one.what, one.total, one.show) == ("packing", 4, show)
     assert one.reached == all_fit.reached == [1, 2, 3, 4]
@@ -79,17 +79,15 @@ def test_groups_that_are_planned_for_a_file_are_counted(shown, limit, show, tmp_
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("order", ["rows", "blocks"])  # added up by rows, or as they come
-def test_costs_that_are_added_up_are_counted_chunk_by_chunk(
-    shown, order, more, monkeypatch, caplog
-):
-    monkeypatch.setattr(prices_module, "TOGETHER", 4)
-    monkeypatch.setattr(costs_module, "CHUNK", 4)
-    monkeypatch.setattr(costs_module, "STRIDE", 2)
+@tiny(cost_chunk_items=4, cost_stride_items=2)
+def test_costs_that_are_added_up_are_counted_chunk_by_chunk(shown, order, more, caplog):
     with ToyStore(numbered(SIZES)) as toy:
         made = toy.store.pack(16, group_docs=6)
         run = (made.shuffle() if order == "rows" else made.block_shuffle(window_blocks=2)).run
-        monkeypatch.setattr(costs_module, "SHOWN", run.rows + more)
-        with caplog.at_level(logging.INFO, "tokenloom"):
+        with (
+            tiny(min_progress_cost_items=run.rows + more),
+            caplog.at_level(logging.INFO, "tokenloom"),
+        ):
             sums = SummedCosts(RunPrices(run, 1), None)._sums_of(0)
     assert len(sums) == -(-run.rows // 2) + 1
     (one,) = [each for each in shown if each.unit == " rows"]

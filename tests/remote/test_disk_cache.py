@@ -24,13 +24,15 @@ from toyruns import toy_store
 import tokenloom as tl
 from tokenloom.arguments import place as place_of
 from tokenloom.errors import ConfigError
-from tokenloom.remote import aligned, disk_cache
+from tokenloom.limits import limits
+from tokenloom.remote import disk_cache
 from tokenloom.remote.aligned import read_aligned
 from tokenloom.remote.client import client_of
 from tokenloom.remote.disk_cache import DiskCache, PieceKey
+from tokenloom.testing import tiny
 
 HEADER = disk_cache._HEADER.size
-SMALL = disk_cache.PIECE + HEADER  # the least limit
+SMALL = limits().disk_cache_piece_bytes + HEADER  # the least limit
 
 
 def key(number=0, name="shard-00000/input_ids/c/0"):
@@ -281,29 +283,26 @@ def test_a_full_disk_keeps_no_descriptor(cache, monkeypatch):
 
 @pytest.mark.parametrize("claims", [64, 63])  # whole requests of four pieces, and a cut inside one
 @pytest.mark.parametrize("count", [64, 300])
-def test_a_read_of_many_pieces_claims_some_at_a_time(cache, count, claims, monkeypatch):
-    for module in (aligned, disk_cache):
-        monkeypatch.setattr(module, "PIECE", 8)
-        monkeypatch.setattr(module, "CLAIMS", claims)
-    monkeypatch.setattr(aligned, "CAP_BYTES", 32)
-    file = np.arange(8 * count, dtype=np.uint32).astype(np.uint8)
-    claimed, requests = [], []
+def test_a_read_of_many_pieces_claims_some_at_a_time(cache, count, claims):
+    with tiny(request_bytes=32, disk_cache_piece_bytes=8, disk_cache_claimed_pieces=claims):
+        file = np.arange(8 * count, dtype=np.uint32).astype(np.uint8)
+        claimed, requests = [], []
 
-    def fetch(ranges):
-        names = [path.name for path in cache.folder.iterdir()]
-        claimed.append(sum(name.startswith(disk_cache.CLAIM_PREFIX) for name in names))
-        requests.extend(ranges)
-        return [file[start : start + size] for _, start, size in ranges]
+        def fetch(ranges):
+            names = [path.name for path in cache.folder.iterdir()]
+            claimed.append(sum(name.startswith(disk_cache.CLAIM_PREFIX) for name in names))
+            requests.extend(ranges)
+            return [file[start : start + size] for _, start, size in ranges]
 
-    asked = {"cache": cache, "identity": "i", "sizes": {"x": len(file)}, "fetch": fetch}
-    with no_descriptors(free=claims + 8):
-        ((found,), (had,)) = read_aligned([("x", 0, len(file))], **asked)
-    assert np.array_equal(found, file)
-    assert had == 0
-    assert requests == [("x", start, 32) for start in range(0, len(file), 32)]  # none was cut
-    assert max(claimed) == claims // 4 * 4
-    assert len(entries(cache.folder)) == count  # all of it is kept, and no claim is left
-    assert read_aligned([("x", 0, len(file))], **asked)[1] == [len(file)]
+        asked = {"cache": cache, "identity": "i", "sizes": {"x": len(file)}, "fetch": fetch}
+        with no_descriptors(free=claims + 8):
+            ((found,), (had,)) = read_aligned([("x", 0, len(file))], **asked)
+        assert np.array_equal(found, file)
+        assert had == 0
+        assert requests == [("x", start, 32) for start in range(0, len(file), 32)]  # none was cut
+        assert max(claimed) == claims // 4 * 4
+        assert len(entries(cache.folder)) == count  # all of it is kept, and no claim is left
+        assert read_aligned([("x", 0, len(file))], **asked)[1] == [len(file)]
 
 
 @pytest.mark.parametrize("how", ["link", "open", "file", "url"])
@@ -452,10 +451,7 @@ def test_ranges_are_the_bytes_of_the_files_whatever_is_kept(tmp_path_factory, da
         requests.extend(ranges)
         return [files[name][start : start + size] for name, start, size in ranges]
 
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (aligned, disk_cache):
-            patch.setattr(module, "PIECE", piece)
-        patch.setattr(aligned, "CAP_BYTES", cap)
+    with tiny(request_bytes=cap, disk_cache_piece_bytes=piece):
         cache = DiskCache(tmp_path_factory.mktemp("p"), 1 << 20)
         for _ in range(3):
             ranges = []

@@ -10,7 +10,7 @@ from test_read_stores import PAYLOAD, upload
 import tokenloom as tl
 from tokenloom.inspect import simulate_run
 from tokenloom.remote import disk_cache
-from tokenloom.testing import write_store
+from tokenloom.testing import tiny, write_store
 
 WORLD, ROWS, SEQ_LEN, BLOCK = 4, 512, 8, 16  # a block of 16 rows is 128 tokens
 
@@ -74,12 +74,9 @@ def test_the_bucket_sends_each_rank_what_the_simulation_says(ranges, url, lanes)
         assert sum(map(len, blocks)) == len(set.union(*blocks)) == ROWS // BLOCK
 
 
-def test_ranks_of_a_host_that_share_a_disk_cache_fetch_every_piece_once(
-    ranges, url, tmp_path, monkeypatch
-):
+@tiny(disk_cache_piece_bytes=512)
+def test_ranks_of_a_host_that_share_a_disk_cache_fetch_every_piece_once(ranges, url, tmp_path):
     """All at the same time, without lanes: what one fetches, the others wait for."""
-    monkeypatch.setattr(disk_cache, "PIECE", 512)
-    monkeypatch.setattr("tokenloom.remote.aligned.PIECE", 512)
     ranges.set(latency=0.02)
     alone = read(shuffled(url, 1), 0)
     ranges.clear()
@@ -92,12 +89,9 @@ def test_ranks_of_a_host_that_share_a_disk_cache_fetch_every_piece_once(
     assert len({start for start, _ in sent}) == len(sent)
 
 
-def test_any_number_of_processes_with_a_disk_cache_ask_for_what_one_asks_for(
-    ranges, url, tmp_path, monkeypatch
-):
+@tiny(disk_cache_piece_bytes=256)
+def test_any_number_of_processes_with_a_disk_cache_ask_for_what_one_asks_for(ranges, url, tmp_path):
     """Request by request; a loader may ask for neighbours together, if it needs both at once."""
-    monkeypatch.setattr(disk_cache, "PIECE", 256)
-    monkeypatch.setattr("tokenloom.remote.aligned.PIECE", 256)
     asked = []
     for processes in (1, WORLD):
         ranges.clear()

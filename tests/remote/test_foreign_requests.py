@@ -12,7 +12,7 @@ from test_read_stores import upload
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.errors import TokenloomError
-from tokenloom.store.plan_cache import PLACES
+from tokenloom.limits import limits
 
 LARGE = 600_000  # tokens: 1.2 MB, four times what a sample looks at
 
@@ -47,7 +47,9 @@ def test_opening_a_remembered_identity_reads_no_tokens(ranges, files):
     log = ranges.log()
     sampled = [one["size"] for one in gets(ranges) if one["key"].endswith(".bin")]
     assert max(sampled) <= 4096
-    assert len(sampled) <= 64 + 2 + PLACES  # a sample, and random documents that are hashed again
+    assert (
+        len(sampled) <= 64 + 2 + limits().reproved_places
+    )  # a sample, and random documents that are hashed again
     assert sum(sampled) < LARGE
     others = [one["method"] for one in log if one["method"] != "GET"]
     # is it ours, is it a folder; and each of the files, and of those that could be there, once

@@ -24,6 +24,7 @@ import tokenloom as tl
 from tokenloom.arguments import place as place_of
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
 from tokenloom.remote.client import client_of
+from tokenloom.testing import tiny
 
 TOP = "hf://datasets/user"
 
@@ -211,28 +212,28 @@ def test_the_token_of_the_hub_is_in_nothing_that_is_made_or_said(
 ):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "plans"))
-    monkeypatch.setattr("tokenloom.layout.pack.rows.WORTH_KEEPING", 0)
-    store = tl.open(f"{TOP}/toy", disk_cache=tmp_path / "pieces", cache_bytes=1 << 16)
-    assert hub.token == TOKEN
-    run = store.pack(16).shuffle().seed(3)
-    with tl.Loader(run, 4) as loader:
-        next(loader)
-        state = loader.state_dict()
-    client = client_of(place_of("url", TOP))
-    shown = [store, run, state, run.describe(), run.fingerprint, client, vars(client)]
-    shown += [store.check(), repr(store.reader.source)]
-    pickles = [pickle.dumps(one) for one in (store, run, copy.deepcopy(store))]
-    bare = tl.open(f"{TOP}/toy", cache_bytes=0)
-    Hub.denies = True
-    for call in (lambda: tl.open(f"{TOP}/toy"), lambda: bare.document(1)):
-        with pytest.raises(TokenloomError, match="credentials") as caught:
-            call()
-        shown.append(told(caught.value))
-        assert caught.value.__context__ is None
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"plans", "pieces"} <= {path.relative_to(tmp_path).parts[0] for path in kept}
-    raw = [path.read_bytes() for path in kept]
-    assert leaks(*shown, *pickles, *raw, caplog.text, secrets=[TOKEN]) == []
-    with pytest.raises(PermissionError) as caught:
-        hub.info("datasets/user/toy")
-    assert leaks(told(caught.value), secrets=[TOKEN]) == [TOKEN]  # the control: it was there
+    with tiny(min_cached_packing_documents=0):
+        store = tl.open(f"{TOP}/toy", disk_cache=tmp_path / "pieces", cache_bytes=1 << 16)
+        assert hub.token == TOKEN
+        run = store.pack(16).shuffle().seed(3)
+        with tl.Loader(run, 4) as loader:
+            next(loader)
+            state = loader.state_dict()
+        client = client_of(place_of("url", TOP))
+        shown = [store, run, state, run.describe(), run.fingerprint, client, vars(client)]
+        shown += [store.check(), repr(store.reader.source)]
+        pickles = [pickle.dumps(one) for one in (store, run, copy.deepcopy(store))]
+        bare = tl.open(f"{TOP}/toy", cache_bytes=0)
+        Hub.denies = True
+        for call in (lambda: tl.open(f"{TOP}/toy"), lambda: bare.document(1)):
+            with pytest.raises(TokenloomError, match="credentials") as caught:
+                call()
+            shown.append(told(caught.value))
+            assert caught.value.__context__ is None
+        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert {"plans", "pieces"} <= {path.relative_to(tmp_path).parts[0] for path in kept}
+        raw = [path.read_bytes() for path in kept]
+        assert leaks(*shown, *pickles, *raw, caplog.text, secrets=[TOKEN]) == []
+        with pytest.raises(PermissionError) as caught:
+            hub.info("datasets/user/toy")
+        assert leaks(told(caught.value), secrets=[TOKEN]) == [TOKEN]  # the control: it was there

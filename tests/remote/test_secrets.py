@@ -15,6 +15,7 @@ import tokenloom as tl
 from tokenloom.arguments import Url, place
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.remote.client import Client, ClientSettings, client_of
+from tokenloom.testing import tiny
 
 
 @pytest.fixture
@@ -32,22 +33,29 @@ def test_control_a_leak_is_found():
 def test_reading_writes_no_credential_anywhere(url, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "plans"))
-    monkeypatch.setattr("tokenloom.layout.pack.rows.WORTH_KEEPING", 0)
-    store = tl.open(url, disk_cache=tmp_path / "pieces", cache_bytes=1 << 16)
-    run = store.pack(16).block_shuffle(window_blocks=2).seed(3)
-    with tl.Loader(run, 4) as loader:
-        batch = next(loader)
-        state, stats = loader.state_dict(), loader.stats
-    shown = [store, run, stats, store.reads, store.path, store.check(), store.reader.source]
-    shown += [client_of(place("url", url)), vars(client_of(place("url", url)))]
-    shown += [store._repr_html_(), run.describe(), run.fingerprint, state, batch.state(), repr(run)]
-    pickles = [pickle.dumps(one) for one in (store, run, store.split({"a": 1.0})["a"])]
-    assert pickle.dumps(copy.deepcopy(store))
-    assert leaks(*shown, *pickles, json.dumps(run.describe()), caplog.text) == []
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("pieces" in str(path) for path in files)
-    assert any("plans" in str(path) for path in files)
-    assert leaks(*(path.read_bytes() for path in files), *files) == []
+    with tiny(min_cached_packing_documents=0):
+        store = tl.open(url, disk_cache=tmp_path / "pieces", cache_bytes=1 << 16)
+        run = store.pack(16).block_shuffle(window_blocks=2).seed(3)
+        with tl.Loader(run, 4) as loader:
+            batch = next(loader)
+            state, stats = loader.state_dict(), loader.stats
+        shown = [store, run, stats, store.reads, store.path, store.check(), store.reader.source]
+        shown += [client_of(place("url", url)), vars(client_of(place("url", url)))]
+        shown += [
+            store._repr_html_(),
+            run.describe(),
+            run.fingerprint,
+            state,
+            batch.state(),
+            repr(run),
+        ]
+        pickles = [pickle.dumps(one) for one in (store, run, store.split({"a": 1.0})["a"])]
+        assert pickle.dumps(copy.deepcopy(store))
+        assert leaks(*shown, *pickles, json.dumps(run.describe()), caplog.text) == []
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert any("pieces" in str(path) for path in files)
+        assert any("plans" in str(path) for path in files)
+        assert leaks(*(path.read_bytes() for path in files), *files) == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_errors_hold_no_credential(ranges, url, fault, monkeypatch, caplog):
     assert str(caught.value).startswith(url)
 
 
-def test_a_server_that_repeats_credentials_in_its_errors_leaks_nothing(monkeypatch):
+def test_a_server_that_repeats_credentials_in_its_errors_leaks_nothing():
     class Babbling:
         lists = True
 

@@ -18,8 +18,8 @@ from toyruns import toy_store
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.errors import StoreCorrupt
-from tokenloom.foreign import companion, virtual
 from tokenloom.store.derived.ahead import in_turn
+from tokenloom.testing import tiny
 
 LATENCY = 0.1  # seconds: what 32 requests take to begin is a tenth of it, or less
 
@@ -31,15 +31,14 @@ SHORT, SOME = 0.04, 12  # where much is asked for one after the other
 @pytest.fixture(autouse=True)
 def plans(tmp_path, monkeypatch):
     """A cache directory that can be emptied, and stretches so short that a toy has many."""
-    monkeypatch.setattr(companion, "PASS_TOKENS", 1 << 11)
-    monkeypatch.setattr(virtual, "SCAN_TOKENS", 1 << 11)
-    numbers = itertools.count()
+    with tiny(foreign_chunk_tokens=1 << 11):
+        numbers = itertools.count()
 
-    def fresh():
-        monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / f"plans-{next(numbers)}"))
+        def fresh():
+            monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / f"plans-{next(numbers)}"))
 
-    fresh()
-    return fresh
+        fresh()
+        yield fresh
 
 
 def documents(tokens, count):
@@ -105,10 +104,10 @@ def test_the_identity_of_files_is_found_with_many_ranges_under_way(
         ("mds", 2),  # files
     ],
 )
+@tiny(foreign_chunk_tokens=64)
 def test_what_must_be_decoded_is_fetched_ahead_and_once(
     ranges, place, tmp_path, plans, monkeypatch, kind, least
 ):
-    monkeypatch.setattr(companion, "PASS_TOKENS", 64)
     url, said = files_of(kind, tmp_path, place, 1_500, 240)
 
     def work():

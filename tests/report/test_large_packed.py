@@ -7,12 +7,12 @@ from toystore import keep_plans
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.inspect import simulate_run
-from tokenloom.inspect.simulate import rank_reads
-from tokenloom.layout.pack import estimated_groups, kept_rows
+from tokenloom.layout.pack import estimated_groups
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.layout.pack.estimated_groups import sampled_plans, spread
 from tokenloom.order.closed_costs import EvenCosts
 from tokenloom.report import report_on, subject
+from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*are in no row")
 
@@ -20,8 +20,9 @@ LENGTHS = np.random.default_rng(4).integers(20, 200, 1500)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    return keep_plans(tmp_path / "cache", monkeypatch, grouping, rank_reads)
+def folder(tmp_path):
+    with keep_plans(tmp_path / "cache") as made:
+        yield made
 
 
 @pytest.fixture
@@ -79,8 +80,8 @@ def test_control_a_step_that_may_be_simulated_is_exact(store, folder):
     assert not any("were looked at" in note for note in found.notes)
 
 
-def test_of_kept_rows_a_report_plans_nothing(store, folder, planned, monkeypatch):
-    monkeypatch.setattr(kept_rows, "SPARSE", 1)
+@tiny(packing_sparse_rows=1)
+def test_of_kept_rows_a_report_plans_nothing(store, folder, planned):
     packed(store).run.layout.keep_rows()
     fresh = packed(store)
     _ = fresh.run

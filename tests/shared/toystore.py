@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tokenloom import testing
 from tokenloom.api.store import Store, open_store
@@ -46,9 +48,10 @@ class Recording:
         return self.inner.read(ranges)
 
 
-def keep_plans(folder, monkeypatch, *modules):
+@contextlib.contextmanager
+def keep_plans(folder, **limits):
     """A cache folder of a test's own, where plans of the smallest stores are kept."""
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(folder))
-    for module in modules:
-        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
-    return folder
+    worth = ("min_cached_packing_documents", "min_cached_cost_items", "min_cached_trained_rows")
+    with pytest.MonkeyPatch.context() as patch, testing.tiny(**dict.fromkeys(worth, 1), **limits):
+        patch.setenv("TOKENLOOM_CACHE_DIR", str(folder))
+        yield folder

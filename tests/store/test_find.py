@@ -18,6 +18,7 @@ from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived import duplicates
 from tokenloom.store.derived.id_index import CAPACITY, build_index
 from tokenloom.store.metadata import id_text, id_texts, json_line
+from tokenloom.testing import tiny
 
 ids = st.one_of(
     st.text(max_size=4),
@@ -241,8 +242,7 @@ def slow_duplicates(documents):
     st.integers(1, 9),
 )
 def test_duplicates_are_all_groups_of_equal_documents(documents, place, budget, block):
-    with pytest.MonkeyPatch.context() as patch, quick_folder() as folder:
-        patch.setattr(duplicates, "BLOCK_DOCUMENTS", block)
+    with quick_folder() as folder, tiny(hash_chunk_documents=block):
         store = toy(folder / "s", [documents[:place], documents[place:]])
         found = store.duplicates(budget_bytes=budget)
         assert [group.tolist() for group in found] == slow_duplicates(documents)

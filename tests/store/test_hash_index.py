@@ -10,13 +10,15 @@ from tokenloom.store import plan_cache
 from tokenloom.store.derived import hash_index
 from tokenloom.store.derived.duplicates import find_hash
 from tokenloom.store.derived.hash_index import ITEM, KIND, keep_hash_index, kept_hash_index
+from tokenloom.testing import tiny
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """Few documents make many parts, in a cache of their own."""
     monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(hash_index, "LOAD", 7)
+    with tiny(hash_index_part_documents=7):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +39,28 @@ def every_hash(store):
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 2000, 1], ids=["one round", "some", "one a part"])
-def test_all_documents_of_a_hash_are_found(store, budget, monkeypatch):
-    monkeypatch.setattr(hash_index, "BUDGET", budget)
-    said = []
-    assert kept_hash_index(store.reader) is None
-    assert keep_hash_index(store.reader, said.append)
-    index = kept_hash_index(store.reader)
-    hashes = every_hash(store)
-    for digits in {*hashes, *(one[:8] for one in hashes), *(one[:17].upper() for one in hashes)}:
-        known = find_hash(store.reader, digits)
-        assert len(known) > 0
-        np.testing.assert_array_equal(index.find(digits, 99), known)
-    for wanted in ("0" * 8, "f" * 32, hashes[0][:31] + "0123456789abcdef"[hashes[0][31] == "0"]):
-        assert len(index.find(wanted, 99)) == len(find_hash(store.reader, wanted)) == 0
-    assert said[-1] == "sorting the hashes of 210 documents, 100%"
+def test_all_documents_of_a_hash_are_found(store, budget):
+    with tiny(hash_index_sort_bytes=budget):
+        said = []
+        assert kept_hash_index(store.reader) is None
+        assert keep_hash_index(store.reader, said.append)
+        index = kept_hash_index(store.reader)
+        hashes = every_hash(store)
+        for digits in {
+            *hashes,
+            *(one[:8] for one in hashes),
+            *(one[:17].upper() for one in hashes),
+        }:
+            known = find_hash(store.reader, digits)
+            assert len(known) > 0
+            np.testing.assert_array_equal(index.find(digits, 99), known)
+        for wanted in (
+            "0" * 8,
+            "f" * 32,
+            hashes[0][:31] + "0123456789abcdef"[hashes[0][31] == "0"],
+        ):
+            assert len(index.find(wanted, 99)) == len(find_hash(store.reader, wanted)) == 0
+        assert said[-1] == "sorting the hashes of 210 documents, 100%"
 
 
 def test_the_first_of_many_equal_documents_are_given(store):
@@ -182,12 +192,12 @@ def test_whoever_stops_it_leaves_nothing_behind(store):
     assert files() == []
 
 
-def test_the_file_is_the_same_however_it_was_sorted(store, monkeypatch):
+def test_the_file_is_the_same_however_it_was_sorted(store):
     digests = set()
     for budget in (1 << 30, 3000, 1):
-        monkeypatch.setattr(hash_index, "BUDGET", budget)
-        keep_hash_index(store.reader)
-        digests.add(hashlib.sha256(files()[0].read_bytes()).hexdigest())
+        with tiny(hash_index_sort_bytes=budget):
+            keep_hash_index(store.reader)
+            digests.add(hashlib.sha256(files()[0].read_bytes()).hexdigest())
     assert len(digests) == 1
 
 

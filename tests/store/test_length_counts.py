@@ -10,9 +10,8 @@ from toydata import ToyStore, numbered
 
 from tokenloom.cli.printing import PERCENTS, histogram, percentiles
 from tokenloom.errors import StoreCorrupt
-from tokenloom.store import offsets as offsets_module
-from tokenloom.store.derived import length_counts
 from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
+from tokenloom.testing import tiny
 
 
 def counted(lengths):
@@ -62,8 +61,8 @@ def test_no_documents_have_no_statistics():
     assert histogram(counted([])) == []
 
 
-def test_a_store_is_counted_and_listed_in_pieces(monkeypatch):
-    monkeypatch.setattr(offsets_module, "PIECE", 3)
+@tiny(offset_chunk_documents=3)
+def test_a_store_is_counted_and_listed_in_pieces():
     with ToyStore(numbered([[3, 0, 7, 7, 1, 2, 9], [4], [5, 5, 0, 1]])) as toy:
         wanted = [len(document) for document in toy.documents]
         assert toy.store.lengths.tolist() == wanted
@@ -72,8 +71,8 @@ def test_a_store_is_counted_and_listed_in_pieces(monkeypatch):
         assert count_lengths(toy.store.reader).length.tolist() == sorted(set(wanted))
 
 
-def test_offsets_that_run_backwards_are_refused_in_every_piece(monkeypatch):
-    monkeypatch.setattr(offsets_module, "PIECE", 3)
+@tiny(offset_chunk_documents=3)
+def test_offsets_that_run_backwards_are_refused_in_every_piece():
     with ToyStore(numbered([[3, 1, 7, 7, 1, 2, 9]])) as toy:
         reader = toy.store.reader
         right = reader.offsets._read
@@ -90,9 +89,9 @@ def test_offsets_that_run_backwards_are_refused_in_every_piece(monkeypatch):
 
 
 @pytest.mark.parametrize("documents", [200_000, 800_000])
-def test_memory_does_not_grow_with_the_documents(documents, monkeypatch):
+@tiny(short_length_tokens=1 << 10)
+def test_memory_does_not_grow_with_the_documents(documents):
     """The slots of short lengths and one piece, whatever their number; a list would take 8 each."""
-    monkeypatch.setattr(length_counts, "SHORT", 1 << 10)
     lengths = np.arange(documents, dtype=np.uint32) % 700
 
     class Many:

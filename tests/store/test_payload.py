@@ -21,6 +21,7 @@ from tokenloom import native
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store.derived import payload as payload_room
 from tokenloom.store.derived.payload import payloads_of
+from tokenloom.testing import tiny
 from tokenloom.testing.stores import write_flat
 
 COMPILED = native.compiled
@@ -578,20 +579,20 @@ def test_only_what_is_not_in_memory_is_announced(store):
         assert ready.copier.announce(64) == 0
 
 
-def test_more_files_than_may_be_open_are_read_in_the_other_way(tmp_path, monkeypatch):
+def test_more_files_than_may_be_open_are_read_in_the_other_way(tmp_path):
     shards = random_shards(5, shards=6, documents=20, longest=80)
     write_store(tmp_path / "s", shards)
     expected = batches_of(tl.open(tmp_path / "s").windows(16).shuffle())
-    monkeypatch.setattr(payload_room, "OPEN", 3)
-    store = tl.open(tmp_path / "s", cache_bytes=1 << 20)
-    one, rows = store.windows(16).renderer(by_blocks=False), len(store.windows(16))
-    tokens = np.concatenate([np.concatenate([[], *shard]) for shard in shards])
-    assert np.array_equal(one.batch(np.arange(rows)).tokens.reshape(-1), tokens[: rows * 16])
-    assert len(payloads_of(store.reader)._open) == 0
-    same(batches_of(store.windows(16).shuffle()), expected)
-    for row in range(0, rows, 5):
-        one.batch(np.array([row]))
-        assert 0 < len(payloads_of(store.reader)._open) <= 3
+    with tiny(open_payloads=3):
+        store = tl.open(tmp_path / "s", cache_bytes=1 << 20)
+        one, rows = store.windows(16).renderer(by_blocks=False), len(store.windows(16))
+        tokens = np.concatenate([np.concatenate([[], *shard]) for shard in shards])
+        assert np.array_equal(one.batch(np.arange(rows)).tokens.reshape(-1), tokens[: rows * 16])
+        assert len(payloads_of(store.reader)._open) == 0
+        same(batches_of(store.windows(16).shuffle()), expected)
+        for row in range(0, rows, 5):
+            one.batch(np.array([row]))
+            assert 0 < len(payloads_of(store.reader)._open) <= 3
 
 
 # -- copies --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from toydata import ToyStore, numbered
 
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.store import plan_cache
+from tokenloom.testing import tiny
 
 SIZES = [[3, 9, 1, 0, 30], [7] * 12]
 
@@ -16,7 +17,8 @@ SIZES = [[3, 9, 1, 0, 30], [7] * 12]
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 1)
+    with tiny(min_cached_packing_documents=1):
+        yield
 
 
 @pytest.fixture
@@ -46,10 +48,8 @@ def as_numbers(dataset):
     return [groups.document.tolist(), groups.address.tolist(), groups.rows.tolist(), groups.tally]
 
 
-def test_a_plan_is_worked_out_once_and_some_groups_are_looked_at_again(
-    tmp_path, planned, monkeypatch
-):
-    monkeypatch.setattr(plan_cache, "PLACES", 2)
+@tiny(reproved_places=2)
+def test_a_plan_is_worked_out_once_and_some_groups_are_looked_at_again(tmp_path, planned):
     with ToyStore(numbered(SIZES)) as toy:
         first = as_numbers(pack(toy.store))
         groups = len(planned)
@@ -60,8 +60,8 @@ def test_a_plan_is_worked_out_once_and_some_groups_are_looked_at_again(
         assert len(kept(tmp_path)) == 2
 
 
-def test_small_stores_leave_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 200_000)
+@tiny(min_cached_packing_documents=200_000)
+def test_small_stores_leave_no_file(tmp_path):
     with ToyStore(numbered(SIZES)) as toy:
         pack(toy.store)
     assert kept(tmp_path) == []

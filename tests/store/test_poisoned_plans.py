@@ -34,9 +34,9 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(costs, "STRIDE", 4)
     monkeypatch.setattr(plan_cache, "_told", set())
-    return keep_plans(tmp_path / "cache", monkeypatch, grouping, costs, prices)
+    with keep_plans(tmp_path / "cache", cost_stride_items=4) as made:
+        yield made
 
 
 def mixed(toy, cost):

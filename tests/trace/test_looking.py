@@ -14,9 +14,9 @@ from virtual import VirtualStore
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
-from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs
 from tokenloom.order.schedule import Steps
+from tokenloom.testing import tiny
 
 # what packing loses, and rows that a quarantine leaves blank, are told when runs are made
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -172,7 +172,6 @@ def test_tokens_cut_places_to_document_offsets(texts):
 
 
 def test_where_in_some_epochs_makes_no_other_sums(texts, tmp_path, monkeypatch):
-    keep_plans(tmp_path, monkeypatch, costs)
     made = []
     original = costs.SummedCosts._added_up
 
@@ -181,14 +180,17 @@ def test_where_in_some_epochs_makes_no_other_sums(texts, tmp_path, monkeypatch):
         return original(self, epoch, share)
 
     monkeypatch.setattr(costs.SummedCosts, "_added_up", counted)
-    sources = {n: texts.pack(8, strategy=s).shuffle().epochs(None) for n, s in STRATEGIES.items()}
-    run = tl.mix(sources, cost="tokens").seed(1)
-    run.where("a", 3)
-    assert made == []  # nobody has asked for a place
-    found = list(run.where("a", 3, epochs=[5]))
-    assert found
-    assert {epoch for name, epoch in made if name == "a"} <= {5}
-    assert {epoch for name, epoch in made if name == "b"} <= {4, 5, 6}
+    with keep_plans(tmp_path):
+        sources = {
+            n: texts.pack(8, strategy=s).shuffle().epochs(None) for n, s in STRATEGIES.items()
+        }
+        run = tl.mix(sources, cost="tokens").seed(1)
+        run.where("a", 3)
+        assert made == []  # nobody has asked for a place
+        found = list(run.where("a", 3, epochs=[5]))
+        assert found
+        assert {epoch for name, epoch in made if name == "a"} <= {5}
+        assert {epoch for name, epoch in made if name == "b"} <= {4, 5, 6}
 
 
 STRATEGIES = {"a": "greedy", "b": "one_doc"}
@@ -382,10 +384,12 @@ def test_the_way_there_is_that_of_the_run(seed, stores):
         assert places == sorted(places)
 
 
-def test_plans_and_sums_are_announced_with_what_they_cost(texts, monkeypatch, caplog):
-    monkeypatch.setattr(grouping, "SHOWN", 10)
-    monkeypatch.setattr(costs, "SHOWN", 10)
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**9)
+@tiny(
+    min_progress_packing_documents=10,
+    min_progress_cost_items=10,
+    min_cached_packing_documents=10**9,
+)
+def test_plans_and_sums_are_announced_with_what_they_cost(texts, caplog):
     caplog.set_level("INFO", logger="tokenloom")
     packed = texts.pack(8).shuffle().epochs(None)
     assert "packing 20 documents into about" in caplog.text

@@ -39,6 +39,7 @@ from tokenloom.batch.views.digest import digest_of, plan_hashes, row_hashes
 from tokenloom.batch.views.html import preformatted
 from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.spans import Spans
+from tokenloom.limits import limits
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec, no_edits
@@ -51,8 +52,6 @@ from tokenloom.store.handles import lazy
 __all__ = ["Dataset", "dataset_of", "source_of"]
 
 Int64 = NDArray[np.int64]
-
-TOGETHER = 1024  # rows hashed together
 
 
 class Dataset(Settings, Questions):
@@ -448,9 +447,10 @@ class Dataset(Settings, Questions):
 
     def _stretches(self, first: int, last: int) -> Iterator[Int64]:
         """Consecutive indices, some at a time."""
+        chunk = limits().digest_chunk_examples
         _ = self._wanted([first, max(first, last - 1)] if last > first else [])
-        for low in range(first, last, TOGETHER):
-            yield np.arange(low, min(low + TOGETHER, last))
+        for low in range(first, last, chunk):
+            yield np.arange(low, min(low + chunk, last))
 
     def locate(self, indices: ArrayLike) -> tuple[Int64, Int64]:
         """The (epoch, row) of each index in its source."""

@@ -17,6 +17,7 @@ from tokenloom.arrays import distinct
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
+from tokenloom.limits import limits
 from tokenloom.mixture.run import joined_spans
 from tokenloom.order.run import Blanks, Placed, Run, SourceRun
 from tokenloom.store.handles import lazy
@@ -25,9 +26,7 @@ __all__ = ["Plan", "PlanPart", "Share", "blank_rows"]
 
 Int64 = NDArray[np.int64]
 
-LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows searched for blank ones: in total, and at a time
-
-FOLLOWED = 64  # hidden documents whose rows are looked up; for more, all rows are searched
+LOOKED_AT = 1 << 22  # rows searched for blank ones, in total
 
 
 class PlanPart:
@@ -202,16 +201,17 @@ def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
 
     A row without one of them is none of these, so a few documents are followed to their rows.
     """
+    chunk = limits().blank_chunk_rows
     last = int(run.phases.epoch[-1])
-    if len(blanks.document) <= FOLLOWED:
+    if len(blanks.document) <= limits().followed_documents:
         places = [run.layout.find(last, one) for one in blanks.document.tolist()]
         rows, looked = np.unique(np.concatenate([np.empty(0, np.int64), *places])), run.rows
     else:
         looked = min(run.rows, LOOKED_AT)
         rows = np.arange(looked)
     found = 0
-    for low in range(0, len(rows), TOGETHER):
-        spans = run.layout.spans(last, rows[low : low + TOGETHER])
+    for low in range(0, len(rows), chunk):
+        spans = run.layout.spans(last, rows[low : low + chunk])
         hidden = np.isin(spans.document, blanks.document)
         sums = np.concatenate([[0], np.cumsum(~hidden)])[spans.frame]
         found += int((np.diff(sums) == 0).sum())

@@ -19,7 +19,7 @@ from tokenloom.arrays import distinct
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, RowReader
 from tokenloom.layout.windows import Windows
-from tokenloom.mixture.rows import MANY
+from tokenloom.limits import limits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.store.cache import BlockCache
 
@@ -118,6 +118,7 @@ def is_plain(source: SourceRun) -> bool:
 def together(run: Run, readers: Sequence[RowReader]) -> Together | None:
     """What reads the sources of a run together; None if there are few, or they differ in kind."""
     caches = {id(reader.cache) for reader in readers}
-    if len(run.sources) < MANY or len(caches) > 1 or not readers[0].by_blocks:
+    few = len(run.sources) < limits().min_mix_table_sources
+    if few or len(caches) > 1 or not readers[0].by_blocks:
         return None
     return Together(run.sources, readers[0].cache) if all(map(is_plain, run.sources)) else None

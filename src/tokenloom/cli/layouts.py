@@ -19,10 +19,9 @@ from tokenloom.errors import plural
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.splices import Listing, triples
 from tokenloom.layout.pack.compare import PackingChoice
+from tokenloom.limits import limits
 
 __all__ = ["count_splices", "list_splices", "pack_plan"]
-
-CHUNK = 1 << 14  # examples listed at once
 
 SELECTING = ("num_docs", "doc_index", "doc_select_mode", "min_doc_length", "max_doc_length")
 
@@ -65,6 +64,7 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
 # -- audit ---------------------------------------------------------------------------------
 def list_splices(arguments: argparse.Namespace) -> int:
     """List what an epoch shows: `tokenloom splice audit`."""
+    chunk = limits().inspected_chunk_examples
     for name, least in (("epoch", 0), ("limit", 1)):
         check_between(f"--{name}", getattr(arguments, name), least)
     dataset = _dataset(arguments)
@@ -82,8 +82,8 @@ def list_splices(arguments: argparse.Namespace) -> int:
         of = f"epoch {arguments.epoch} of {arguments.store}"
         print(f"tokenloom: {of}: {plural(stop - first, 'example')}{shown}", file=sys.stderr)
         print(_columns(COLUMNS), file=sys.stderr, flush=True)
-    for low in range(first, last, CHUNK):
-        print(_lines(triples(dataset, np.arange(low, min(low + CHUNK, last)))))
+    for low in range(first, last, chunk):
+        print(_lines(triples(dataset, np.arange(low, min(low + chunk, last)))))
     return 0
 
 

@@ -23,6 +23,7 @@ from tokenloom.api.store import Store
 from tokenloom.arguments import integer
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError, plural
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
 
 __all__ = ["Overlap", "Shared", "overlap"]
@@ -31,8 +32,6 @@ Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no token is lost
-
-PIECE = 1 << 20  # tokens that are looked up at once
 
 SIEVE = 24  # bits of a hash that decide whether the table is asked at all
 
@@ -133,6 +132,7 @@ def overlap(
     >>> [(one.document, one.training, one.stretches, one.at) for one in found.pairs]
     [(0, 1, 4, 3)]
     """
+    chunk = limits().overlap_chunk_tokens
     integer("n", n, 2)
     ours = Store(evaluation.line.reader, evaluation.line.reader.path).tokenizer_identity
     theirs = Store(training.line.reader, training.line.reader.path).tokenizer_identity
@@ -146,7 +146,7 @@ def overlap(
     with Progress("overlap", total=training.line.tokens, unit="token", show=progress) as bar:
         for piece in _pieces(training.line, n):
             hits.append(known.hits(piece, n))
-            bar.advance(PIECE)
+            bar.advance(chunk)
     return known.judged(np.concatenate(hits) if hits else np.empty((0, 4), np.int64), n)
 
 
@@ -167,9 +167,10 @@ class _Piece(NamedTuple):
 
 
 def _pieces(line: Line, n: int) -> Iterator[_Piece]:
-    """All stretches of a line, about `PIECE` at a time, each once."""
-    for begin in range(0, line.tokens, PIECE):
-        end = min(begin + PIECE, line.tokens)
+    """All stretches of a line, about a million tokens at a time, each once."""
+    chunk = limits().overlap_chunk_tokens
+    for begin in range(0, line.tokens, chunk):
+        end = min(begin + chunk, line.tokens)
         stop = min(end + n - 1, line.tokens)
         (views, found) = (
             line.read(np.array([begin]), np.array([stop])),

@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 
 from tokenloom.api.store import Store
 from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.limits import limits
 from tokenloom.store.reader import Reader
 
-__all__ = ["PORTION", "Portion", "metadata_of", "portions", "values_of"]
-
-PORTION = 1 << 20  # tokens
-
-DOCUMENTS = 1 << 16  # documents of a portion, at most: empty ones have no tokens
+__all__ = ["Portion", "metadata_of", "portions", "values_of"]
 
 
 class Portion(NamedTuple):
@@ -40,14 +37,16 @@ class Portion(NamedTuple):
     stop: int
 
 
-def portions(reader: Reader, most: int = PORTION, *, first: int = 0) -> Iterator[Portion]:
+def portions(reader: Reader, most: int | None = None, *, first: int = 0) -> Iterator[Portion]:
     """All documents of a store, in portions of at most `most` tokens, or of one document.
 
     Args:
         reader: the store.
-        most: tokens of a portion.
+        most: tokens of a portion; None for 1 Mi.
         first: documents before this one are left out.
     """
+    most = limits().export_chunk_tokens if most is None else most
+    most_documents = limits().export_chunk_documents
     document = token = 0
     for piece in reader.length_pieces():
         lengths = piece.astype(np.int64)
@@ -56,7 +55,7 @@ def portions(reader: Reader, most: int = PORTION, *, first: int = 0) -> Iterator
         while low < len(lengths):
             before = int(ends[low - 1]) if low else 0
             high = int(np.searchsorted(ends, before + most, side="right"))
-            high = min(max(high, low + 1), low + DOCUMENTS)
+            high = min(max(high, low + 1), low + most_documents)
             numbers = np.arange(document + low, document + high)
             stop = token + int(ends[high - 1])
             yield Portion(numbers, lengths[low:high], token + before, stop)
@@ -69,8 +68,9 @@ def values_of(
     reader: Reader, portion: Portion, column: str = "input_ids"
 ) -> Iterator[NDArray[Any]]:
     """The stored values of a portion, end to end, about a million at a time."""
-    for start in range(portion.start, portion.stop, PORTION):
-        yield reader.read_one(start, min(start + PORTION, portion.stop), column)
+    chunk = limits().export_chunk_tokens
+    for start in range(portion.start, portion.stop, chunk):
+        yield reader.read_one(start, min(start + chunk, portion.stop), column)
 
 
 def metadata_of(

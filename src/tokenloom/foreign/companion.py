@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, StoreError
 from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import VirtualShard
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.derived.ahead import AHEAD_BYTES
 from tokenloom.store.derived.hashes import DocumentHasher
 from tokenloom.store.derived.loss_counts import LossCounter
 
 __all__ = [
-    "PASS_CACHE",
     "Beside",
     "Companion",
     "InMemory",
     "PartList",
     "column_lengths",
     "in_parts",
+    "pass_cache_bytes",
     "worked_out",
 ]
 
@@ -42,13 +42,16 @@ Int64 = NDArray[np.int64]
 
 PART = 1 << 14  # elements of a part
 
-PASS_TOKENS = 1 << 19  # read at a time
-
-# bytes of decoded chunks that are kept during a pass: those on their way, and as much again, so
-# that a chunk which two shards share is still there for the second
-PASS_CACHE = 2 * AHEAD_BYTES
-
 Tick = Callable[[int], None]
+
+
+def pass_cache_bytes() -> int:
+    """Bytes of decoded chunks that are kept during a pass.
+
+    Those on their way, and as much again, so that a chunk which two shards share is still there for
+    the second.
+    """
+    return 2 * limits().read_ahead_bytes
 
 
 class PartList(Protocol):
@@ -222,7 +225,7 @@ def _of_column(
 def _swept(shard: VirtualShard, line: PieceLine, tick: Tick) -> Iterator[Array]:
     """The elements of a shard, from the first to the last."""
     end = shard.first_token + shard.tokens
-    for values in line.sweep(shard.first_token, end, PASS_TOKENS):
+    for values in line.sweep(shard.first_token, end, limits().foreign_chunk_tokens):
         tick(values.nbytes)
         yield values
 

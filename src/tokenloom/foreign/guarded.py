@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError, plural
-from tokenloom.foreign.companion import PASS_CACHE, worked_out
+from tokenloom.foreign.companion import pass_cache_bytes, worked_out
 from tokenloom.foreign.foreign_reader import ForeignReader, lines_of, pages_name
 from tokenloom.foreign.locations import as_stored
 from tokenloom.foreign.pieces import PieceLine
@@ -59,7 +59,7 @@ def verify_foreign(reader: ForeignReader, *, tick: Tick = lambda _: None) -> Ver
     """
     inside = reader.inside
     sealed = inside.companion if inside.is_sealed else None
-    cache = BlockCache(PASS_CACHE)
+    cache = BlockCache(pass_cache_bytes())
     lines = lines_of(inside.described, reader.source, cache, "verify", sealed)
     problems: list[str] = []
     with as_stored(reader.source):

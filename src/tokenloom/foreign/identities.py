@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from tokenloom.arguments import one_of
 from tokenloom.errors import StoreCorrupt
 from tokenloom.foreign.companion import (
-    PASS_CACHE,
     Beside,
     Companion,
     InMemory,
     PartList,
+    pass_cache_bytes,
     worked_out,
 )
 from tokenloom.foreign.described import Described
@@ -33,6 +33,7 @@ from tokenloom.foreign.manifests import hashed_groups, manifest_of, reader_of
 from tokenloom.foreign.sampled import sample_of_bytes, sampled_groups, stamps_of
 from tokenloom.foreign.seals import open_seal
 from tokenloom.foreign.virtual import VirtualShard, check_shards, cut_shards, document_lengths
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store import plan_cache
@@ -47,8 +48,6 @@ Int64 = NDArray[np.int64]
 KIND = "foreign"
 
 LONGEST_LOOK = 1 << 20  # tokens of a document that is hashed again before a file is believed
-
-LOOKS_TOGETHER = 16  # documents that are read at the same time, which counts in a bucket
 
 DECODED_LOOKS = 4  # documents of those that have to be decoded for it
 
@@ -76,7 +75,7 @@ def identified(
     known = known or _recalled(described, source, key, identity)
     if known is not None:
         return known
-    lines = lines_of(described, source, BlockCache(PASS_CACHE), "pass")
+    lines = lines_of(described, source, BlockCache(pass_cache_bytes()), "pass")
     full = identity == "full"
     line = lines["input_ids"]
     lengths = document_lengths(described, line.unchecked() if full else line)
@@ -146,14 +145,15 @@ def _recalled(
 
 def _agrees(reader: ForeignReader) -> bool:
     """Whether some random documents have the hashes that were remembered."""
+    chunk = limits().foreign_checked_documents
     places = plan_cache.random_places(reader.manifest.documents)
     if any(shard.piece < 0 for shard in reader.inside.shards):  # a chunk is decoded for each
         places = places[:: max(1, len(places) // DECODED_LOOKS)]
     start, stop = reader.bounds(places)
     short = np.flatnonzero(stop - start <= LONGEST_LOOK)
     places, start, stop = places[short], start[short], stop[short]
-    for first in range(0, len(places), LOOKS_TOGETHER):
-        some = slice(first, first + LOOKS_TOGETHER)
+    for first in range(0, len(places), chunk):
+        some = slice(first, first + chunk)
         ids = reader.read(start[some], stop[some])
         whole = np.concatenate([np.empty(0, reader.dtype("input_ids")), *ids])
         found = hash_ids(whole, stop[some] - start[some])

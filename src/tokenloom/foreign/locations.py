@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Url, place
 from tokenloom.foreign.described import ForeignFolder, damaged
+from tokenloom.limits import limits
 from tokenloom.remote.client import Client, Entry, client_of
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.objects import as_stream
 from tokenloom.remote.source import RemoteSource
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range, read_exactly
-from tokenloom.store.coalesce import CAP_BYTES
 from tokenloom.store.handles import lazy
 
 __all__ = [
@@ -40,8 +40,6 @@ __all__ = [
     "hash_of_ranges",
     "read_stretch",
 ]
-
-TOGETHER = 256  # ranges that are asked for at the same time
 
 
 def folder_at(path: Any) -> tuple[ForeignFolder, str]:
@@ -69,8 +67,9 @@ def folder_at(path: Any) -> tuple[ForeignFolder, str]:
 
 def hash_of_ranges(source: ByteSource, ranges: Iterable[Range], root: str) -> str:
     """The sha256 of some ranges end to end; many are asked for together."""
+    chunk = limits().foreign_chunk_ranges
     left, found = iter(ranges), hashlib.sha256()
-    while some := list(islice(left, TOGETHER)):
+    while some := list(islice(left, chunk)):
         for part in read_exactly(source, some, root):
             found.update(part.data)
     return found.hexdigest()
@@ -78,11 +77,12 @@ def hash_of_ranges(source: ByteSource, ranges: Iterable[Range], root: str) -> st
 
 def read_stretch(source: ByteSource, asked: Range, root: str) -> NDArray[np.uint8]:
     """A stretch of a file; from a source that answers several requests at once, by several."""
+    most = limits().request_bytes
     name, start, size = asked
-    if size <= CAP_BYTES or getattr(source, "parallel", 1) < 2:
+    if size <= most or getattr(source, "parallel", 1) < 2:
         return read_exactly(source, [asked], root)[0]
-    cuts = range(start, start + size, CAP_BYTES)
-    parts = [(name, low, min(CAP_BYTES, start + size - low)) for low in cuts]
+    cuts = range(start, start + size, most)
+    parts = [(name, low, min(most, start + size - low)) for low in cuts]
     return np.concatenate(read_exactly(source, parts, root))
 
 

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.foreign.companion import (
-    PASS_CACHE,
     Beside,
     Companion,
     InMemory,
     in_parts,
+    pass_cache_bytes,
     worked_out,
 )
 from tokenloom.foreign.described import Described
@@ -295,7 +295,7 @@ def seal_files(
     described, shards = reader.inside.described, reader.inside.shards
     path = to or seal_path(described)
     before = stamps_of(described), sample_of_bytes(described, reader.source)
-    lines = lines_of(described, reader.source, BlockCache(PASS_CACHE), "seal")
+    lines = lines_of(described, reader.source, BlockCache(pass_cache_bytes()), "seal")
     lengths = reader.lengths()
     further = {name: line for name, line in lines.items() if name != "input_ids"}
     parts = list(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreError
 from tokenloom.foreign.described import Delimiter, Described, damaged
 from tokenloom.foreign.pieces import PieceLine
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 
 __all__ = ["VirtualShard", "check_shards", "cut_shards", "document_lengths"]
@@ -29,10 +30,6 @@ __all__ = ["VirtualShard", "check_shards", "cut_shards", "document_lengths"]
 Int64 = NDArray[np.int64]
 
 DECODED = -1
-
-SCAN_TOKENS = 1 << 19  # looked through at a time
-
-SHARD_TOKENS = fmt.SHARD_TOKENS
 
 
 class VirtualShard(NamedTuple):
@@ -83,7 +80,7 @@ def _check_longest(root: str, lengths: Int64) -> None:
 
 def _delimited(delimiter: Delimiter, line: PieceLine) -> Int64:
     found, low = [np.empty(0, np.int64)], 0
-    for ids in line.sweep(0, len(line), SCAN_TOKENS):
+    for ids in line.sweep(0, len(line), limits().foreign_chunk_tokens):
         found.append(low + np.flatnonzero(ids == delimiter.id))
         low += len(ids)
     places = np.concatenate(found)
@@ -155,10 +152,11 @@ def _piece_of(
 
 def _capped(ends: Int64, first: int, last: int, piece: int) -> list[VirtualShard]:
     """Documents [first, last) as shards below the limits of a shard."""
+    most_tokens = limits().foreign_shard_tokens
     found = []
     while first < last:
         base = int(ends[first - 1]) if first else 0
-        stop = int(np.searchsorted(ends, base + SHARD_TOKENS, side="right"))
+        stop = int(np.searchsorted(ends, base + most_tokens, side="right"))
         stop = max(first + 1, min(stop, last, first + fmt.SHARD_DOCUMENTS))
         tokens = int(ends[stop - 1]) - base
         found.append(VirtualShard(base, first, tokens, stop - first, piece))

@@ -34,6 +34,7 @@ from tokenloom.arguments import Place, Url
 from tokenloom.errors import InputError, MissingExtra
 from tokenloom.ingest.identity import arrow_bytes, row_lines
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
+from tokenloom.limits import limits
 from tokenloom.remote.objects import RangedFile, as_stream, open_ranged
 
 __all__ = [
@@ -54,12 +55,6 @@ BLOCK_BYTES = 4 << 20
 PIECE_COST = 4096
 
 DATASET_ROWS = 1024
-
-# Bytes given to a decompressor at once. Deflate gives at most 1,032 bytes for one and zstd 32,768
-# (a run-length block), so an archive made to explode yields at most 64 or 128 MiB per call.
-FEED_BYTES = {"gz": 64 << 10, "zst": 4 << 10}
-
-READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,8 +322,9 @@ def _archive_pieces(
 
 def _fed(file: RangedFile, size: int) -> Iterator[bytes]:
     """A file in pieces of `size` bytes, read in larger ones; more than it had is read, too."""
+    chunk = limits().input_read_bytes
     start = 0
-    while data := file.read(start, start + READ_BYTES):
+    while data := file.read(start, start + chunk):
         yield from (data[at : at + size] for at in range(0, len(data), size))
         start += len(data)
 
@@ -345,10 +341,14 @@ def _unpacked(one: Input, path: Place) -> Iterator[tuple[bytes, int]]:
             return zlib.decompressobj(wbits=31)
         return zstandard.ZstdDecompressor().decompressobj()
 
+    # deflate gives at most 1,032 bytes for one and zstd 32,768 (a run-length block), so an archive
+    # made to explode yields at most 64 or 128 MiB per call
+    is_gzip = one.compression == "gz"
+    fed = limits().gzip_feed_bytes if is_gzip else limits().zstd_feed_bytes
     engine, position, packed = start(), 0, 0
     try:
         with open_ranged(path, one.size, one.etag) as file:
-            for data in _fed(file, FEED_BYTES[one.compression]):
+            for data in _fed(file, fed):
                 packed += len(data)
                 while data:
                     if engine.eof:

@@ -23,15 +23,12 @@ from tokenloom.arguments import Place, Url
 from tokenloom.ingest.encodings import Kind
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.spool import Spool, canonical_line
+from tokenloom.limits import limits
 from tokenloom.remote.objects import open_ranged
 
 __all__ = ["arrow_bytes", "content", "duplicates_among", "identify", "row_lines"]
 
-HASH_BYTES = 1 << 20
-
 HASH_ROWS = 1024
-
-REMOTE_BYTES = 8 << 20  # of one request
 
 
 def arrow_bytes(dataset: Any, start: int, stop: int) -> bytes:
@@ -119,12 +116,13 @@ def row_lines(rows: Any, start: int, stop: int) -> Iterator[bytes]:
 
 
 def _file_content(one: Input, path: Place, start: int, stop: int) -> Iterator[bytes | memoryview]:
+    most = limits().request_bytes
     if isinstance(path, Url):
         with open_ranged(path, one.size, one.etag) as found:
-            for first in range(start, stop, REMOTE_BYTES):
-                yield found.read(first, min(first + REMOTE_BYTES, stop))
+            for first in range(start, stop, most):
+                yield found.read(first, min(first + most, stop))
         return
-    buffer, seen = memoryview(bytearray(min(HASH_BYTES, one.size + 1))), start
+    buffer, seen = memoryview(bytearray(min(limits().input_hash_bytes, one.size + 1))), start
     limit = stop if stop < one.size else sys.maxsize  # a whole file is read until it ends
     try:
         with path.open("rb", buffering=0) as file:

@@ -39,13 +39,12 @@ from tokenloom.ingest.encodings import decoder
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.spool import record_of
 from tokenloom.ingest.tables import table_records
+from tokenloom.limits import limits
 from tokenloom.remote.objects import RangedFile, open_ranged
 
 __all__ = ["RecordError", "Records", "read_block"]
 
 BOM = b"\xef\xbb\xbf"
-
-TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +214,7 @@ def _tail(one: Input, file: RangedFile, start: int, room: int) -> tuple[bytes, b
     One byte more than `room` is read when there is one, which is how a line is seen to be too long.
     """
     parts: list[bytes] = []
-    step = TAIL_BYTES
+    step = limits().input_tail_bytes
     while start < one.size and room >= 0:
         part = _pread(one, file, start, min(start + step, one.size, start + room + 1))
         newline = part.find(b"\n")

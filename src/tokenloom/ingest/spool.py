@@ -32,13 +32,12 @@ import numpy as np
 import zstandard
 
 from tokenloom.errors import InputError, MissingExtra, binary_size, plural
+from tokenloom.limits import limits
 from tokenloom.store.metadata import MAX_DEPTH, TooDeep
 
 __all__ = ["Spool", "as_table", "canonical_line", "record_of", "spool"]
 
 log = logging.getLogger("tokenloom")
-
-READ_BYTES = 1 << 20
 
 SHARE = 0.9  # of the free space: an endless iterator must not fill the disk for everybody
 
@@ -62,9 +61,10 @@ class Spool:
 
     def lines(self) -> Iterator[bytes]:
         """The canonical line of every record, without its newline, as often as asked."""
+        chunk = limits().spool_read_bytes
         unpack = zstandard.ZstdDecompressor().decompressobj()
         rest, place = b"", 0
-        while data := os.pread(self.descriptor, READ_BYTES, place):
+        while data := os.pread(self.descriptor, chunk, place):
             place += len(data)
             *lines, rest = (rest + unpack.decompress(data)).split(b"\n")
             yield from lines

@@ -23,6 +23,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.errors import TokenloomError, plural
 from tokenloom.inspect.equal_rows import EqualRows
 from tokenloom.inspect.one_key import KeyPart, changes, with_change
+from tokenloom.limits import limits
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import SourceRun
 from tokenloom.progress import Progress
@@ -39,8 +40,6 @@ SCANNED = 1 << 15  # leading examples that are compared in order
 TRIED, FAR, TRIED_KEYS = 512, 16, 64  # leading and random examples that try a key, and keys
 
 SAMPLED, FEWER = 4096, 256  # random examples; fewer where one costs more: in mixes, packed groups
-
-STRETCH = 1 << 14  # examples compared together, at most
 
 LETTERS = 40  # of a value
 
@@ -229,11 +228,12 @@ def _known_equal(a: Dataset, b: Dataset) -> int | None:
 
 def _all(rows: EqualRows, known: int, n: int, progress: bool | None) -> _Counted:
     """All examples compared."""
+    chunk = limits().inspected_chunk_examples
     first, equal = None, known
-    shown = progress if n - known > STRETCH else False
+    shown = progress if n - known > chunk else False
     with Progress("comparing", total=n - known, unit=" examples", show=shown) as bar:
-        for low in range(known, n, STRETCH):
-            some = np.arange(low, min(low + STRETCH, n))
+        for low in range(known, n, chunk):
+            some = np.arange(low, min(low + chunk, n))
             same = rows.of(some)
             equal += int(same.sum())
             if first is None and not same.all():
@@ -281,13 +281,14 @@ def _is_planned(ds: Dataset) -> bool:
 
 def _scanned(rows: EqualRows, low: int, high: int) -> int | None:
     """The first example in [low, high) that differs."""
+    chunk = limits().inspected_chunk_examples
     size = 64
     while low < high:
         some = np.arange(low, min(low + size, high))
         same = rows.of(some)
         if not same.all():
             return int(some[~same][0])
-        low, size = low + size, min(4 * size, STRETCH)
+        low, size = low + size, min(4 * size, chunk)
     return None
 
 

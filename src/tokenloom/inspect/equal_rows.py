@@ -20,6 +20,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.views.digest import row_hashes
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
+from tokenloom.limits import limits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.reader import Reader
@@ -33,8 +34,6 @@ UInt64 = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 
 BLOCK, KEPT = 1 << 14, 64  # documents whose hashes are read together, and such blocks in memory
-
-TOGETHER = 256  # rows whose arrays are compared at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +104,14 @@ class EqualRows:
 
     def of(self, indices: Int64) -> Bools:
         """Whether the examples at each index, inside both runs, are equal [N]."""
+        chunk = limits().compared_chunk_examples
         if not self._alike or not len(indices):
             return np.zeros(len(indices), np.bool_)
         a, b = (ComparedRows.of(ds.run, indices) for ds in self._runs)
         equal = self._by_plans(a, b)
         unsure = equal & (self._differs[a.source, b.source] | self._columns)
-        for low in range(0, int(unsure.sum()), TOGETHER):
-            some = np.flatnonzero(unsure)[low : low + TOGETHER]
+        for low in range(0, int(unsure.sum()), chunk):
+            some = np.flatnonzero(unsure)[low : low + chunk]
             equal[some] = self._arrays(indices[some])
         return equal
 

@@ -25,6 +25,7 @@ from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.limits import limits
 from tokenloom.order.run import SourceRun
 
 __all__ = [
@@ -39,8 +40,6 @@ __all__ = [
 ]
 
 Int64 = NDArray[np.int64]
-
-CHUNK = 1 << 14  # examples: their intermediate results stay in the processor's cache
 
 FEW = 64  # up to this many documents are looked up one by one
 
@@ -100,6 +99,7 @@ def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
     ...     list(zip(found.document.tolist(), found.t.tolist(), found.s.tolist()))
     [(0, 0, 2), (0, 1, 2), (0, 2, 2)]
     """
+    size = limits().inspected_chunk_examples
     layout, run = spliced(ds), alone(ds)
     if indices is None:
         wanted, count = None, run.phases.end(1) if run.n is None else run.n
@@ -108,7 +108,7 @@ def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
         if wanted.ndim > 1:
             raise TypeError(f"indices: found shape {wanted.shape}, allowed: one axis.")
         count = len(wanted)
-    cuts = ((low, min(low + CHUNK, count)) for low in range(0, count, CHUNK))
+    cuts = ((low, min(low + size, count)) for low in range(0, count, size))
     chunks = (np.arange(*cut) if wanted is None else wanted[slice(*cut)] for cut in cuts)
     found: Iterable[tuple[Int64, ...]] = (_columns(ds, layout, chunk) for chunk in chunks)
     if any(part.packed for part in layout.parts):
@@ -239,6 +239,7 @@ def rows_of(
         examples: number of examples, from index 0 on.
         documents: leave out rows without any of these, where that saves work.
     """
+    chunk = limits().inspected_chunk_examples
     run = alone(ds)
     for epoch, count in _epochs(ds, examples):
         whole = count == int(run.phases.rows[run.phases.of(epoch)])
@@ -246,10 +247,10 @@ def rows_of(
             rows = _rows_showing(ds, epoch, documents)
             if not whole:
                 rows = rows[run.order(epoch).inverse(rows) < count]
-            yield from ((epoch, rows[low : low + CHUNK]) for low in range(0, len(rows), CHUNK))
+            yield from ((epoch, rows[low : low + chunk]) for low in range(0, len(rows), chunk))
             continue
-        for low in range(0, count, CHUNK):
-            some = np.arange(low, min(low + CHUNK, count))
+        for low in range(0, count, chunk):
+            some = np.arange(low, min(low + chunk, count))
             yield epoch, some if whole else run.order(epoch).map(some)
 
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from tokenloom.inspect.counts import Counts, locate_documents, reach_of
 from tokenloom.inspect.splices import Stint
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.limits import limits
 
 __all__ = ["Tallies"]
 
 Int64 = NDArray[np.int64]
-
-TOGETHER = 1 << 18  # tokens of neighbours that are counted at once
 
 
 class Tallies:
@@ -51,7 +50,8 @@ class Tallies:
         self.splices: Int64 = sum(shown, np.zeros(len(layout.documents), np.int64))[self._place]
         self.splices.flags.writeable = False
         # neighbours that are counted together: [first, next first)
-        group = (np.cumsum(lengths + self._reach) - lengths - self._reach) // TOGETHER
+        before = np.cumsum(lengths + self._reach) - lengths - self._reach
+        group = before // limits().tally_chunk_tokens
         self._group = np.append(np.flatnonzero(np.append(True, np.diff(group) > 0)), len(group))
         self._newest: tuple[int, Counts] | None = None
 

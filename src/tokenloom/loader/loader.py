@@ -25,6 +25,7 @@ from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
 from tokenloom.batch.views.html import table
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
+from tokenloom.limits import limits
 from tokenloom.loader.accepted import (
     accepted_fields,
     accepted_steps,
@@ -42,8 +43,6 @@ from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
 from tokenloom.order.working_set import RankShare
 
 __all__ = ["Loader"]
-
-GROUP_ROWS, GROUP_BATCHES = 8192, 256  # maximum rows and batches looked up together
 
 TIDY_SECONDS = 10.0  # how long `close` waits for the thread, which ends by itself in any case
 
@@ -156,8 +155,8 @@ class Loader:
         self._prefetch, self._group = prefetch, max(1, prefetch)
         # batches kept ready then cost little memory
         if maker.renderer.in_place or (by_blocks and self._reading.by_blocks):
-            group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
-            self._group = max(self._group, group)
+            group = limits().lookup_examples * world_size // self._steps.smallest
+            self._group = max(self._group, min(limits().lookup_batches, group))
             self._prefetch = maker.ahead = self._group if prefetch else 0
         if by_blocks and self._reading.fits and prefetch:
             maker.budget = max(0, self._reading.capacity - self._reading.needed)

@@ -1,8 +1,8 @@
 """Given steps, makes the batches of one rank, without a position: what a loader's thread runs.
 
 One idea: which rows a step has, in which order, and which of them belong to a rank, follows from
-the number of the step alone. It is computed for thousands of rows at a time (`PLAN_ROWS`), and kept
-until other steps are requested.
+the number of the step alone. It is computed for thousands of rows at a time, and kept until other
+steps are requested.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tokenloom.batch.cells import announce
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.render import Pending, Ready, Renderer
 from tokenloom.errors import NoTrainedTokens, warn
+from tokenloom.limits import limits
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
@@ -31,17 +32,9 @@ Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]
 
-PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
-
 END = 1 << 63  # examples are counted by 64-bit integers
 
-PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
-
-COUNTED_STEPS = 64  # whose trained predictions are counted together
-
 SHOWN = 8  # examples that a message names
-
-SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
 
 
 class Planned(NamedTuple):
@@ -188,13 +181,14 @@ class Maker:
         As long as what is on its way stays within the budget, and some plans ahead at most; where
         the cache holds the whole run, no further than to the first plan that lacks nothing.
         """
+        most_plans = limits().plans_ahead
         here = self._plan_for(step, 1)
         planned = tuple(one for one in self._planned if one.first >= here.first)
         size = sum(one.fetched for one in planned[1:])
         for one in planned[1:]:  # otherwise blocks that were just used would be kept instead
             self.renderer.fetch_ahead(one.plan, self.fields, keep=True)
         idle = self.holds_all and len(planned) > 1 and not planned[-1].fetched
-        while size < self.budget and len(planned) <= PLANS_AHEAD and not idle:
+        while size < self.budget and len(planned) <= most_plans and not idle:
             if self._is_over(planned[-1].stop):
                 break
             last = planned[-1]
@@ -238,14 +232,15 @@ class Maker:
 
     def batch_at(self, step: int) -> Batch:
         """The batch of one step, whichever came before it; the plan of its neighbours is kept."""
-        self._plan_for(step, PLAN_GROUPS)
+        self._plan_for(step, limits().plan_groups)
         return self.finish(step, self.batches(step, 1)[0])
 
     def loss_tokens(self, step: int) -> int:
         """Predictions that count in a step, over all ranks; counted for several steps at once."""
         known = self._counted
         if known is None or not known.first <= step < known.first + len(known.counts):
-            most = min(COUNTED_STEPS, max(1, PLAN_ROWS // self.steps.size(step)))
+            most = max(1, limits().plan_examples // self.steps.size(step))
+            most = min(limits().counted_steps, most)
             stop = min(step + most, self.steps.stretch_end(step), self._end)
             indices, cuts = self._rows(step, stop, 0, self.steps.size(step))
             found = self.renderer.loss_tokens(self.renderer.plan(indices))
@@ -361,7 +356,7 @@ class Maker:
         for known in self._planned:
             if known.first <= step < known.stop:
                 return known
-        made = self._new_plan(step, PLAN_GROUPS * count)
+        made = self._new_plan(step, limits().plan_groups * count)
         self._planned = (made,)
         return made
 
@@ -369,9 +364,9 @@ class Maker:
         """The plan of at most `most` steps."""
         size = self.steps.size(step)
         low, high = rank_rows(size, self.rank, self.world_size)
-        most = min(PLAN_ROWS // (high - low), most)
+        most = min(limits().plan_examples // (high - low), most)
         if self.run.lanes > 1:
-            most = min(most, SORTED_ROWS // size)
+            most = min(most, limits().lane_sort_examples // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
         return self._planned_rows(step, stop, low, high)
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.limits import limits
 from tokenloom.order.closed_costs import Costs, EqualCosts
 from tokenloom.random.keys import children, key, named
 from tokenloom.store.handles import lazy
@@ -40,8 +41,6 @@ WIDER, ULPS, HALVINGS = (
     4,
     40,
 )  # of a search: growth and least size of a step, halvings of a guess
-
-SPARE = 32  # items of a source that are looked at beyond its share of a request
 
 MOST = 1e300  # no moment comes later
 
@@ -236,10 +235,11 @@ class Merge:
         otherwise more of that source is looked at. Only the prices of these items are needed, not
         the sums of an epoch, and what was consumed before them is known from the last request.
         """
+        spare = limits().mix_spare_items
         left = self._end - begin
         rate = np.where(left > 0, self._weight / self._mean, 0.0)
         share = want * rate / max(float(rate.sum()), 1e-300)
-        most = np.minimum(left, np.minimum(1.02 * share + SPARE, want).astype(np.int64))
+        most = np.minimum(left, np.minimum(1.02 * share + spare, want).astype(np.int64))
         known, consumed = self._consumed
         summed = np.flatnonzero(self._cost == 0).tolist()
         if known is not begin:  # a request from somewhere else
@@ -257,7 +257,7 @@ class Merge:
             short = [i for i in summed if taken[i] == most[i] < left[i]]
             if not short:
                 break
-            most[short] = np.minimum(left[short], 2 * most[short] + SPARE)
+            most[short] = np.minimum(left[short], 2 * most[short] + spare)
         after = {i: int(ends[i][taken[i] - 1]) if taken[i] else consumed[i] for i in summed}
         self._consumed = counts, after
         return source, item, counts

@@ -13,17 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
 from tokenloom.order.run import SourceRun
 
-__all__ = ["MANY", "RowTables"]
+__all__ = ["RowTables"]
 
 Int64 = NDArray[np.int64]
-
-MANY = 16  # sources in a request; fewer are asked one by one
-
-STRETCH, FEWEST = 256, 16  # items of a source that are computed together, at most and at least
-
-KEPT = 1 << 20  # items of all sources that are kept
 
 Table = tuple[int, Int64, Int64]
 
@@ -38,10 +33,11 @@ class RowTables:
     """
 
     def __init__(self, sources: Sequence[SourceRun]) -> None:
+        least = limits().mix_table_least_items
         self._sources = tuple(sources)
-        most = min(STRETCH, max(FEWEST, KEPT // len(sources)))
+        most = min(limits().mix_table_items, max(least, limits().mix_tables_items // len(sources)))
         # [sources]: items of a stretch; one epoch where every epoch has a cost of its own
-        sizes = [min(most, max(FEWEST, r.rows)) if r.goes_by_epochs else most for r in sources]
+        sizes = [min(most, max(least, r.rows)) if r.goes_by_epochs else most for r in sources]
         self._size = np.array(sizes, np.int64)
         self._tables: dict[int, Table] = {}
 

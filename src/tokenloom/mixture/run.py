@@ -1,6 +1,6 @@
 """`MixedRun`, several runs as one: index → (source, item in its order), and back.
 
-One idea: indices are computed a stretch at a time (`CHUNK`), with one cut and one sort, and the
+One idea: indices are computed a chunk at a time, with one cut and one sort, and the
 stretch is kept while it is in use. Each source decides on its own which row an item is.
 """
 
@@ -16,7 +16,8 @@ from tokenloom.arrays import checked, grouped, with_newest
 from tokenloom.layout.allowance import about_to_visit
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
-from tokenloom.mixture.rows import MANY, RowTables
+from tokenloom.limits import limits
+from tokenloom.mixture.rows import RowTables
 from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
@@ -31,19 +32,11 @@ __all__ = ["MixedRun", "joined_spans"]
 
 Int64 = NDArray[np.int64]
 
-CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are computed together, at most and at least
-
-EPOCHS = 512  # epochs of one source that are computed together, at most
-
-KEPT_CHUNKS = 8
-
 NEVER = 1 << 62  # no index of a run
 
 BLOCK_ROWS = 128  # of a mix that is shuffled in blocks as a whole
 
 FULL = 64  # items of each source in a request; more are worth a request of their own
-
-FEW = 16  # up to this many items of a chunk are looked up one by one
 
 CLOSE, WIDE = 1 << 12, 1 << 20  # rows per item, and in all, that cost less than items one by one
 
@@ -69,6 +62,8 @@ class MixedRun:
         take: int | None = None,
         timed: Sequence[TimedSource] = (),
     ) -> None:
+        least = limits().mix_chunk_least_items
+        most_epochs = limits().mix_chunk_epochs
         self.sources, self.stages, self.timed = tuple(sources), tuple(stages), tuple(timed)
         self.names = tuple(source.name for source in sources)
         whole, self._take = stages[-1].end, take
@@ -78,7 +73,8 @@ class MixedRun:
         self._lanes_from = min((at for n in laned for at in _begins(stages, n)), default=0)
         # small sources have one order for each of many epochs, so smaller chunks are computed
         few = [source.rows for source in sources if source.goes_by_epochs]
-        self._chunk = min([CHUNK, *(max(FEWEST, EPOCHS * rows) for rows in few)])
+        chunks = (max(least, most_epochs * rows) for rows in few)
+        self._chunk = max(1, min([limits().mix_chunk_items, *chunks]))
         self.seq_len, self.width = sources[0].seq_len, sources[0].width
         self.shuffle = shuffle
         longest = min(stage.merge.longest for stage in stages)
@@ -108,7 +104,8 @@ class MixedRun:
 
     def _picked(self, number: int, chunk: int, wanted: Int64) -> tuple[Int64, Int64]:
         known = self._chunks.get((number, chunk))
-        if known is None and len(wanted) <= FEW and not self._follows(number, chunk):
+        few = len(wanted) <= limits().mix_single_items
+        if known is None and few and not self._follows(number, chunk):
             pairs = [self.stages[number].order.items(i, i + 1) for i in wanted.tolist()]
             source, item = (np.concatenate(column) for column in zip(*pairs, strict=True))
             return source, item
@@ -116,7 +113,9 @@ class MixedRun:
         if known is None:
             last = self._last(number, (chunk + 1) * self._chunk)
             known = self.stages[number].order.items(first, last)
-            self._chunks = with_newest(self._chunks, (number, chunk), known, KEPT_CHUNKS)
+            self._chunks = with_newest(
+                self._chunks, (number, chunk), known, limits().kept_mix_chunks
+            )
         return known[0][wanted - first], known[1][wanted - first]
 
     def _follows(self, number: int, chunk: int) -> bool:
@@ -134,7 +133,7 @@ class MixedRun:
         """See `Run`."""
         source, item = self.pick(indices)
         groups = list(grouped(source))
-        if len(groups) < MANY or len(source) > FULL * len(groups):
+        if len(groups) < limits().min_mix_table_sources or len(source) > FULL * len(groups):
             runs = [(number, self.sources[number], here, item[here]) for number, here in groups]
             return [Placed(*one, *one[1].locate(one[3])) for one in runs]
         places = [here for _, here in groups]
@@ -186,7 +185,7 @@ class MixedRun:
     def _indices(self, number: int, source: int, ranked: Int64) -> Int64:
         """The index of each of some ascending items of a source that come in a stage [N]."""
         stage = self.stages[number]
-        if len(ranked) > FEW:
+        if len(ranked) > limits().mix_single_items:
             ends = (int(ranked[0]), int(ranked[-1]))
             first, last = (stage.merge.index(source, item) for item in ends)
             low, high = stage.around(first, last + 1)
@@ -304,12 +303,13 @@ class MixedRun:
 
         A later request with the same `first` only counts what came since.
         """
+        chunk = limits().mix_chunk_items
         begin, low, rows, tokens = self._counted
         if begin != first or low > last:
             low, rows, tokens = first, np.zeros_like(rows), np.zeros_like(tokens)
         about_to_visit(last - low, "a mix that is shuffled as a whole")
-        for at in range(low, last, CHUNK):
-            source, item = self.pick(np.arange(at, min(at + CHUNK, last)))
+        for at in range(low, last, chunk):
+            source, item = self.pick(np.arange(at, min(at + chunk, last)))
             rows = rows + np.bincount(source, minlength=len(rows))
             tokens = tokens.copy()
             for number, here in grouped(source):

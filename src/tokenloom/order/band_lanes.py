@@ -21,11 +21,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
+
 __all__ = ["BandLanes", "ManyBands"]
 
 Int64 = NDArray[np.int64]
-
-CELLS = 1 << 20  # of a matrix [places, lanes] that is computed at a time
 
 
 class ManyBands:
@@ -124,5 +124,5 @@ class BandLanes:
         return found
 
     def _parts(self, count: int) -> list[slice]:
-        size = max(1, CELLS // self.lanes)
+        size = max(1, limits().lane_chunk_cells // self.lanes)
         return [slice(start, start + size) for start in range(0, count, size)]

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import answered, checked, grouped
 from tokenloom.layout.blocks import Blocks
+from tokenloom.limits import limits
 from tokenloom.order.band_lanes import BandLanes, ManyBands
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 from tokenloom.random.keys import GOLDEN
@@ -143,15 +144,7 @@ def golden(indices: Int64) -> NDArray[np.float64]:
     return words.astype(np.float64) / 2.0**64
 
 
-MANY_BANDS = 8  # of different sizes; places in fewer bands are computed band by band
-
-STRETCH = 4096  # blocks whose shuffled positions are computed together
-
-FEW_BLOCKS = 64  # fewer are not worth computing a stretch
-
 LISTED = 8  # where at least one row in 8 of a band is asked for, all of its rows are listed
-
-KEPT_BANDS = 64
 
 
 class BlockOrder:
@@ -325,6 +318,7 @@ class _Equal:
     ) -> None:
         self._size, self._shuffled = blocks.size, shuffled
         self._kept: tuple[int, Int64] = (-1, np.empty(0, np.int64))
+        self._chunk = limits().block_chunk_blocks
         whole = blocks.rows // blocks.size
         self.body = whole * blocks.size
         # a band that ends beyond the last row is alike wherever it ends; this one is an int64
@@ -359,18 +353,19 @@ class _Equal:
 
         Neighbouring indices need the same few blocks again and again, so their stretch is kept.
         """
+        chunk = self._chunk
         assert self._shuffled is not None  # there is a place, so there is a block
-        stretch = int(block.min()) // STRETCH
-        apart = int(block.max()) // STRETCH != stretch
-        if apart or (self._kept[0] != stretch and len(block) < FEW_BLOCKS):
+        stretch = int(block.min()) // chunk
+        apart = int(block.max()) // chunk != stretch
+        if apart or (self._kept[0] != stretch and len(block) < limits().min_block_chunk_blocks):
             return self._shuffled.forward(block.view(np.uint64)).view(np.int64) * self._size
         number, rows = self._kept
         if number != stretch:
-            low = stretch * STRETCH
-            every = np.arange(low, min(low + STRETCH, self.body // self._size), dtype=np.uint64)
+            low = stretch * chunk
+            every = np.arange(low, min(low + chunk, self.body // self._size), dtype=np.uint64)
             rows = self._shuffled.forward(every).view(np.int64) * self._size
             self._kept = stretch, rows  # one assignment: threads see the old pair or the new one
-        return rows[block - stretch * STRETCH]
+        return rows[block - stretch * chunk]
 
     def places(self, row: Int64) -> Int64:
         block = row // self._size
@@ -411,7 +406,8 @@ class _Cut:
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
-        if len(band) and int(band.max()) - int(band.min()) >= MANY_BANDS:  # not one by one
+        fewest = limits().min_vectorized_bands
+        if len(band) and int(band.max()) - int(band.min()) >= fewest:  # not one by one
             full = band < self._full_bands
             if full.any():
                 here = slice(None) if full.all() else np.flatnonzero(full)
@@ -470,7 +466,7 @@ class _Cut:
             edges = first + np.concatenate(
                 [[0], np.cumsum(_lane_blocks(last - first, self._lanes))]
             )
-            if len(self._rounds) >= KEPT_BANDS:
+            if len(self._rounds) >= limits().kept_bands:
                 self._rounds = {}
             rounds = self._rounds[number] = LaneRounds(np.diff(self._places[edges]))
         return rounds

@@ -1,7 +1,7 @@
 """Cumulative costs of items that differ: sums that are kept.
 
 One idea: where no formula gives ``C(k)``, the cost of the first k items of a source
-(`tokenloom.order.closed_costs`), one sum for every `STRIDE` items of an epoch is kept, computed
+(`tokenloom.order.closed_costs`), one sum for every 1,024 items of an epoch is kept, computed
 once per epoch and cached between processes; the items between two sums are added up on request.
 """
 
@@ -22,6 +22,7 @@ from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.groups import Share
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
@@ -35,20 +36,6 @@ from tokenloom.store.plan_cache import (
 __all__ = ["Priced", "SummedCosts"]
 
 Int64 = NDArray[np.int64]
-
-STRIDE = 1024  # items between two sums
-
-KEPT_STRETCHES = 64
-
-KEPT_EPOCHS = 8
-
-CHUNK = 1 << 16  # items added up at a time
-
-PIECE = 1 << 22  # items that are added up elsewhere at a time
-
-WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than finding a file
-
-SHOWN = 1 << 25  # items; from here on it takes seconds, and a progress bar is shown
 
 LARGEST = 2.0**62  # of all sums
 
@@ -113,6 +100,7 @@ class SummedCosts:
         self.most, self.n = priced.most, n
         self._sums: dict[int, Remembered] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
+        self._stride = limits().cost_stride_items
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
         self._asked = -1  # the last epoch that was counted from its start, however long it is
@@ -137,7 +125,7 @@ class SummedCosts:
                 epoch = first
         if epoch not in self._totals:
             length = self._length(epoch)
-            known = self._priced.inside(epoch, length, CHUNK)
+            known = self._priced.inside(epoch, length, limits().cost_chunk_items)
             if known is None:
                 known = self._priced.whole(epoch, epoch + 1)
             self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
@@ -159,7 +147,7 @@ class SummedCosts:
         else:
             last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
-            together = max(1, CHUNK // max(1, self._length(epoch)))
+            together = max(1, limits().cost_chunk_items // max(1, self._length(epoch)))
             rows = phases.start(epoch) - phases.start(last)
             about_to_visit(rows, f"the costs of the epochs before epoch {epoch:,}")
             for low in range(last, epoch, together):
@@ -170,7 +158,7 @@ class SummedCosts:
         return found
 
     def _sums_of(self, epoch: int) -> Int64:
-        """C inside an epoch at every `STRIDE` items, and at its end."""
+        """C inside an epoch at every stride, and at its end."""
         return self._remembered(epoch).array
 
     def _remembered(self, epoch: int) -> Remembered:
@@ -178,16 +166,16 @@ class SummedCosts:
         found = self._sums.get(epoch)
         if found is None:
             found = self._recalled(epoch)
-            self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
+            self._sums = with_newest(self._sums, epoch, found, limits().kept_cost_epochs)
         return found
 
     def kept_as(self, epoch: int) -> dict[str, Any] | None:
         """Names the sums of an epoch in the plan cache; None if they are not worth a file."""
         length = self._length(epoch)
-        identity = self._priced.identity if length >= WORTH_KEEPING else None
+        identity = self._priced.identity if length >= limits().min_cached_cost_items else None
         if identity is None:
             return None
-        return {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
+        return {**identity, "epoch": epoch, "rows": length, "stride": self._stride}
 
     def keep(self, epoch: int, share: Share | None = None) -> None:
         """Have the plan cache keep the sums of an epoch, if they are worth a file.
@@ -197,7 +185,9 @@ class SummedCosts:
             share: has pieces added up elsewhere, see `piece`.
         """
         if self.kept_as(epoch) is not None and epoch not in self._sums:
-            self._sums = with_newest(self._sums, epoch, self._recalled(epoch, share), KEPT_EPOCHS)
+            self._sums = with_newest(
+                self._sums, epoch, self._recalled(epoch, share), limits().kept_cost_epochs
+            )
 
     def _recalled(self, epoch: int, share: Share | None = None) -> Remembered:
         """The same from a cached file if it agrees; otherwise computed and cached."""
@@ -206,7 +196,7 @@ class SummedCosts:
             about_to_visit(self._length(epoch), f"the costs of epoch {epoch:,}")
         if named is None:
             return Remembered(self._added_up(epoch), "")
-        shape = np.dtype(np.int64), -(-named["rows"] // STRIDE) + 1
+        shape = np.dtype(np.int64), -(-named["rows"] // self._stride) + 1
         agrees = functools.partial(self._agrees, epoch)
         make = functools.partial(self._added_up, epoch, share)
         return remembered_array("sums", named, shape, agrees, make)
@@ -216,7 +206,7 @@ class SummedCosts:
         if sums[0] or (np.diff(sums) < 0).any():
             return False
         return all(
-            sums[one] + self._inside(epoch, one * STRIDE, STRIDE).sum() == sums[one + 1]
+            sums[one] + self._inside(epoch, one * self._stride, self._stride).sum() == sums[one + 1]
             for one in random_places(len(sums) - 1).tolist()
         )
 
@@ -237,23 +227,26 @@ class SummedCosts:
         return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
 
     def _shared(self, epoch: int, share: Share) -> Iterator[Int64]:
-        """The cost of every `STRIDE` items of an epoch, added up elsewhere."""
-        ends = [*range(0, self._length(epoch), PIECE), self._length(epoch)]
+        """The cost of each stride of an epoch, added up elsewhere."""
+        length, size = self._length(epoch), self._whole_strides(limits().cost_piece_items)
+        ends = [*range(0, length, size), length]
         pieces = [{"epoch": epoch, "low": a, "high": b} for a, b in itertools.pairwise(ends)]
         for one in share(pieces):
             yield np.frombuffer(one["sums"], "<i8").astype(np.int64)
 
     def piece(self, epoch: int, low: int, high: int) -> bytes:
-        """The cost of every `STRIDE` items from `low` to `high` - 1 of an epoch, as bytes."""
+        """The cost of each stride from item `low` to `high` - 1 of an epoch, as bytes."""
+        chunk = self._whole_strides(limits().cost_chunk_items)
         parts = [
-            self._strides(epoch, at, min(CHUNK, high - at)).astype("<i8").tobytes()
-            for at in range(low, high, CHUNK)
+            self._strides(epoch, at, min(chunk, high - at)).astype("<i8").tobytes()
+            for at in range(low, high, chunk)
         ]
         return b"".join(parts)
 
     def _own(self, epoch: int, length: int) -> Iterator[Int64]:
         """The same, added up here."""
-        shown = None if length >= SHOWN else False
+        chunk = self._whole_strides(limits().cost_chunk_items)
+        shown = None if length >= limits().min_progress_cost_items else False
         if shown is None:
             log.info(
                 "adding up the costs of %s rows of epoch %s: it is done once, in about %.0f s, and "
@@ -264,19 +257,23 @@ class SummedCosts:
                 cache_dir(),
             )
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
-            known = self._priced.by_rows(epoch, STRIDE, progress.reach)
+            known = self._priced.by_rows(epoch, self._stride, progress.reach)
             if known is not None:
                 yield known
                 return
-            for low in range(0, length, CHUNK):
-                yield self._strides(epoch, low, CHUNK)
-                progress.reach(min(low + CHUNK, length))
+            for low in range(0, length, chunk):
+                yield self._strides(epoch, low, chunk)
+                progress.reach(min(low + chunk, length))
 
     def _strides(self, epoch: int, low: int, count: int) -> Int64:
-        """The cost of every `STRIDE` items of up to `count`, starting at item `low`."""
+        """The cost of each stride of up to `count` items, starting at item `low`."""
         some = self._inside(epoch, low, count)
-        found: Int64 = np.add.reduceat(some, np.arange(0, len(some), STRIDE))
+        found: Int64 = np.add.reduceat(some, np.arange(0, len(some), self._stride))
         return found
+
+    def _whole_strides(self, items: int) -> int:
+        """About that many items, a multiple of the stride."""
+        return max(1, items // self._stride) * self._stride
 
     def _inside(self, epoch: int, low: int, count: int) -> Int64:
         """Prices of up to `count` items of an epoch, starting at item `low`."""
@@ -288,10 +285,10 @@ class SummedCosts:
         """C inside an epoch before each item of one stretch, and after the last."""
         found = self._kept.get((epoch, number))
         if found is None:
-            some = self._inside(epoch, number * STRIDE, STRIDE)
+            some = self._inside(epoch, number * self._stride, self._stride)
             before = self._sums_of(epoch)[number] if number else 0  # an epoch starts with nothing
             found = np.concatenate([[0], np.cumsum(some)]) + before
-            self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
+            self._kept = with_newest(self._kept, (epoch, number), found, limits().kept_cost_strides)
         return found
 
     # -- items -----------------------------------------------------------------------------
@@ -304,7 +301,7 @@ class SummedCosts:
     def one(self, k: int) -> tuple[int, int]:
         """See `Costs`."""
         epoch, inside = self._priced.phases.place(k)
-        number, rest = divmod(inside, STRIDE)
+        number, rest = divmod(inside, self._stride)
         stretch = self._stretch(epoch, number)
         before = int(stretch[rest])
         return self._begin(epoch) + before, int(stretch[rest + 1]) - before
@@ -315,12 +312,12 @@ class SummedCosts:
         if not inside:
             return self._begin(epoch)
         if epoch not in self._sums:  # sums pay off when an epoch is asked for again
-            most = CHUNK if epoch == self._asked else self._length(epoch)
+            most = limits().cost_chunk_items if epoch == self._asked else self._length(epoch)
             self._asked = epoch
             known = self._priced.inside(epoch, inside, rows_left(most))
             if known is not None:
                 return self._begin(epoch) + known
-        number, rest = divmod(inside, STRIDE)
+        number, rest = divmod(inside, self._stride)
         if not rest:
             return self._begin(epoch) + int(self._sums_of(epoch)[number])
         return self._begin(epoch) + int(self._stretch(epoch, number)[rest])
@@ -339,7 +336,7 @@ class SummedCosts:
         sums = self._sums_of(low)
         number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
-        k = phases.start(low) + number * STRIDE + found
+        k = phases.start(low) + number * self._stride + found
         return k if self.n is None else min(k, self.n)
 
     def about(self, k: int) -> int:

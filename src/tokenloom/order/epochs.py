@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import answered, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
+from tokenloom.limits import limits
 from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity
 from tokenloom.order.shuffle_windows import ShuffleWindows
@@ -25,8 +26,6 @@ from tokenloom.store.handles import lazy
 __all__ = ["Bridge", "EpochOrders", "FreshEpochs", "GrownEpochs"]
 
 Int64 = NDArray[np.int64]
-
-KEPT_ORDERS = 4
 
 
 class EpochOrders(Protocol):
@@ -118,7 +117,7 @@ class FreshEpochs:
                 order = identity(int(self.phases.rows[phase]))
             else:
                 order = self.shuffle.order(self._blocks[phase], self.seed, epoch, self.name)
-            self._orders = with_newest(self._orders, epoch, order, KEPT_ORDERS)
+            self._orders = with_newest(self._orders, epoch, order, limits().kept_orders)
         return order
 
     def rows_in(self, epoch: int) -> int:

@@ -21,6 +21,7 @@ from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder
 from tokenloom.order.closed_costs import Costs, EqualCosts, EvenCosts, ShortLastCosts
 from tokenloom.order.costs import SummedCosts
@@ -33,13 +34,7 @@ __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
 Int64 = NDArray[np.int64]
 
-TOGETHER = 1 << 16  # rows counted at a time
-
 MOST = 1 << 62  # examples
-
-PIECE = 1 << 20  # rows that are counted elsewhere at a time
-
-WORTH_KEEPING = 1 << 18  # rows; counting fewer is faster than finding a file
 
 
 class PricedRun(Protocol):
@@ -116,6 +111,7 @@ class RunPrices:
 
     def by_rows(self, epoch: int, stride: int, reach: Callable[[int], None]) -> Int64 | None:
         """See `Priced`; an order of blocks keeps rows together anyway."""
+        chunk = limits().cost_chunk_items
         layout, order, phases = self._run.layout, self._run.order(epoch), self.phases
         rows = phases.start(epoch + 1) - phases.start(epoch)
         is_whole = len(phases) == 1 and int(layout.phases.rows[0]) == rows
@@ -124,8 +120,8 @@ class RunPrices:
         if isinstance(order, BlockOrder):
             return None
         sums = np.zeros(-(-rows // stride), np.int64)
-        for low in range(0, rows, TOGETHER):
-            here = np.arange(low, min(low + TOGETHER, rows))
+        for low in range(0, rows, chunk):
+            here = np.arange(low, min(low + chunk, rows))
             price = np.maximum(layout.costs(epoch, here), self._least)
             np.add.at(sums, order.inverse(here) // stride, price)
             reach(low + len(here))
@@ -134,13 +130,14 @@ class RunPrices:
     @lazy
     def _stored(self) -> int:
         """The price of all rows of a constant layout: they cost the same in every order."""
+        chunk = limits().cost_chunk_items
         layout, rows = self._run.layout, int(self.phases.rows[0])
         if self._counter is None and isinstance(layout, Packed) and self._least in (0, 1):
             return layout.total(self._least)
         about_to_visit(rows, "the costs of all rows")
         parts = (
-            np.maximum(self._of(0, np.arange(low, min(low + TOGETHER, rows))), self._least)
-            for low in range(0, rows, TOGETHER)
+            np.maximum(self._of(0, np.arange(low, min(low + chunk, rows))), self._least)
+            for low in range(0, rows, chunk)
         )
         return sum(int(part.sum()) for part in parts)
 
@@ -167,8 +164,8 @@ class RunPrices:
     def kept_as(self) -> dict[str, Any] | None:
         """Names the counts of all rows in the plan cache; None if they are not worth a file."""
         layout = self._run.layout
-        worth = layout.is_constant and int(layout.phases.rows[0]) >= WORTH_KEEPING
-        if self._counter is None or not worth:
+        worth = int(layout.phases.rows[0]) >= limits().min_cached_trained_rows
+        if self._counter is None or not (layout.is_constant and worth):
             return None
         line, render = layout.line.identity, self._counter.identity
         return {"line": line, "layout": layout.tag, "render": render}
@@ -184,10 +181,11 @@ class RunPrices:
 
     def piece(self, low: int, high: int) -> bytes:
         """The counts of rows [low, high), as bytes."""
+        chunk = limits().cost_chunk_items
         kind = np.dtype(np.min_scalar_type(self._run.layout.width))
         parts = [
-            self._count(0, np.arange(at, min(at + TOGETHER, high))).astype(kind)
-            for at in range(low, high, TOGETHER)
+            self._count(0, np.arange(at, min(at + chunk, high))).astype(kind)
+            for at in range(low, high, chunk)
         ]
         raw: bytes = np.concatenate(parts).astype(kind.newbyteorder("<")).tobytes()
         return raw
@@ -201,7 +199,7 @@ class RunPrices:
             return np.array_equal(known[rows], self._count(0, rows))
 
         def make() -> NDArray[Any]:
-            ends = [*range(0, count, PIECE), count]
+            ends = [*range(0, count, limits().trained_piece_rows), count]
             pieces = [{"low": a, "high": b} for a, b in itertools.pairwise(ends)]
             here = ({"counts": self.piece(**piece)} for piece in pieces)
             raw = [one["counts"] for one in (here if share is None else share(pieces))]
@@ -285,7 +283,8 @@ class TokenCount:
         if costs is None:
             return 0
         known, tokens = self._known
-        end = min(known + TOGETHER, self._phases.start(self._phases.place(known)[0] + 1))
+        epoch = self._phases.place(known)[0]
+        end = min(known + limits().cost_chunk_items, self._phases.start(epoch + 1))
         if isinstance(costs, SummedCosts) and known <= examples <= end:
             tokens += int(costs.items(known, examples).sum())
         else:

@@ -21,6 +21,7 @@ from tokenloom.arrays import checked, grouped
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout, Phases
 from tokenloom.layout.spans import Spans
+from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder, golden
 from tokenloom.order.epochs import EpochOrders, FreshEpochs
 from tokenloom.order.orders import Order
@@ -33,8 +34,6 @@ from tokenloom.store.plan_cache import joined_digest
 __all__ = ["Blanks", "Consumed", "Placed", "Run", "SourceRun", "source_run"]
 
 Int64 = NDArray[np.int64]
-
-LONG = 256  # rows of an epoch; longer ones are ordered one by one
 
 
 class Blanks(NamedTuple):
@@ -261,7 +260,8 @@ class SourceRun:
         if first < last <= self.phases.start(epoch + 1):
             return epoch, self.order(epoch).map(np.arange(inside, inside + last - first))
         epochs, place = self.phases.locate(np.arange(first, last))
-        if last - first < LONG * (int(epochs[-1]) - epoch if len(epochs) else 1):
+        crossed = int(epochs[-1]) - epoch if len(epochs) else 1
+        if last - first < limits().min_mapped_epoch_rows * crossed:
             return epochs, self.epochs.rows_at(epochs, place)  # many short epochs
         cuts = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(epochs)]
         parts = [

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import distinct, grouped
 from tokenloom.errors import ConfigError
+from tokenloom.limits import limits
 from tokenloom.random import levanter
 from tokenloom.random.keys import below, check_seed, child, children, key
 from tokenloom.random.permute import (
@@ -32,8 +33,6 @@ __all__ = ["OrderKeys", "ShuffleWindows"]
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
-
-SCATTERED = 16  # windows; of fewer, tables are made, because the next request may need them, too
 
 A_WINDOW = 4  # places; a table costs as much as about ten of them
 
@@ -106,7 +105,7 @@ def _epoch_keys(seed: int, perm_type: str, source: str, epochs: UInt64) -> UInt6
 
 def is_scattered(count: int, windows: int) -> bool:
     """Whether places in this many windows are cheaper one by one than from tables."""
-    return windows >= SCATTERED and count <= A_WINDOW * windows
+    return windows >= limits().min_scattered_windows and count <= A_WINDOW * windows
 
 
 class ShuffleWindows:
@@ -119,8 +118,6 @@ class ShuffleWindows:
         keys: window numbers → keys.
         perm_type: kind of permutation, see `tokenloom.random.permute`.
     """
-
-    KEPT_ROWS = 1 << 20
 
     def __init__(self, keys: Callable[[UInt64], UInt64], perm_type: str) -> None:
         self._keys, self._perm_type = keys, perm_type
@@ -163,7 +160,7 @@ class ShuffleWindows:
         def ask(made: Permutations, x: UInt64, which: Int64 | None) -> UInt64:
             return made.inverse(x, which) if backwards else made.forward(x, which)
 
-        at_once = max(1, self.KEPT_ROWS // n)
+        at_once = max(1, limits().window_tables_rows // n)
         if which is None or len(present) <= at_once or not self._sorts(n):
             result: Int64 = ask(self._make(n, present), words, which).view(np.int64)
             return result
@@ -189,7 +186,7 @@ class ShuffleWindows:
         missing = [number for number in numbers if (n, number) not in tables]
         if not missing:
             return HashSort(np.stack([tables[n, number] for number in numbers]))
-        if (len(tables) + len(missing)) * n > self.KEPT_ROWS:
+        if (len(tables) + len(missing)) * n > limits().window_tables_rows:
             tables = {k: tables[k] for k in [(n, number) for number in numbers] if k in tables}
         made = hash_sorted(n, self._keys(np.array(missing, np.uint64)))
         fresh = {(n, number): row for number, row in zip(missing, made, strict=True)}

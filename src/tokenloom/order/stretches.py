@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.layout.splice.slots import StepSums
+from tokenloom.limits import limits
 from tokenloom.order.orders import Order
 
 __all__ = ["Stretched", "sum_of_first"]
 
 Int64 = NDArray[np.int64]
-
-TOGETHER = 1 << 16  # rows at a time
-
-LISTED = 1 << 26  # rows whose numbers are listed when many are looked at
 
 
 @runtime_checkable
@@ -75,13 +72,14 @@ def _usual(steps: StepSums) -> tuple[int, int]:
 
 def _visited(order: Order, steps: StepSums, first: int, last: int) -> int:
     """The sum over indices [first, last), each looked at."""
+    chunk = limits().cost_chunk_items
     listed = None
-    if last - first > TOGETHER and steps.edges[-1] <= LISTED:
+    if last - first > chunk and steps.edges[-1] <= limits().listed_cost_rows:
         kind = np.min_scalar_type(int(steps.value.max()))
         listed = np.repeat(steps.value.astype(kind), np.diff(steps.edges))
     total = 0
-    for low in range(first, last, TOGETHER):
-        rows = order.map(np.arange(low, min(low + TOGETHER, last)))
+    for low in range(first, last, chunk):
+        rows = order.map(np.arange(low, min(low + chunk, last)))
         found = steps.at(rows) if listed is None else listed[rows]
         total += int(found.sum(dtype=np.int64))
     return total
@@ -89,10 +87,11 @@ def _visited(order: Order, steps: StepSums, first: int, last: int) -> int:
 
 def _by_others(order: Order, steps: StepSums, usual: int, first: int, last: int) -> int:
     """The same where nearly all rows have the usual number: only the others are looked at."""
+    chunk = limits().cost_chunk_items
     other = np.flatnonzero(steps.value != usual)
     size = np.diff(steps.edges)[other]
     total, ends = usual * (last - first), np.cumsum(size)
-    cuts = np.searchsorted(ends, np.arange(TOGETHER, (ends[-1] if len(ends) else 0), TOGETHER))
+    cuts = np.searchsorted(ends, np.arange(chunk, (ends[-1] if len(ends) else 0), chunk))
     for some in np.split(np.arange(len(other)), cuts):
         rows = np.repeat(steps.edges[other[some]], size[some])
         begins = np.cumsum(size[some]) - size[some]

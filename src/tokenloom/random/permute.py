@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from tokenloom import native
 from tokenloom.arguments import one_of
 from tokenloom.errors import ConfigError
+from tokenloom.limits import limits
 from tokenloom.random import levanter
 from tokenloom.random.keys import draw, draws
 from tokenloom.random.levanter import Words
@@ -57,8 +58,6 @@ PERM_TYPES = ("feistel", "linear", "levanter", "levanter_linear")
 SMALL = 4096  # up to this n an order is a sorted table
 
 ROUNDS = 8
-
-CHUNK = 8192  # indices at a time, so that work arrays stay in the CPU's cache
 
 MAX_N = 1 << 63
 
@@ -236,10 +235,11 @@ def hash_of_half(
 
 def _walk(x: UInt64, which: Which, n: int, once: Callable[[UInt64, Which], UInt64]) -> UInt64:
     """Apply a permutation of a larger range until the result is below n (cycle walking)."""
+    chunk = limits().permutation_chunk_indices
     out = np.empty(len(x), np.uint64)
     limit = np.uint64(n)
-    for start in range(0, len(x), CHUNK):
-        here = slice(start, start + CHUNK)
+    for start in range(0, len(x), chunk):
+        here = slice(start, start + chunk)
         of = None if which is None else which[here]
         y = once(x[here], of)
         beyond = np.flatnonzero(y >= limit)

@@ -17,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.limits import limits
 from tokenloom.random.keys import draws
-from tokenloom.random.permute import CHUNK, ROUNDS, SMALL, hash_of_half
+from tokenloom.random.permute import ROUNDS, SMALL, hash_of_half
 
 __all__ = ["scattered"]
 
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
-
-WORDS = 1 << 20  # hashes computed together where nothing is compiled
 
 
 def scattered(sizes: Int64, keys: UInt64, x: UInt64, *, backwards: bool) -> UInt64:
@@ -42,6 +41,7 @@ def scattered(sizes: Int64, keys: UInt64, x: UInt64, *, backwards: bool) -> UInt
     >>> scattered(sizes, keys, np.array([0, 1, 2], np.uint64), backwards=False).tolist()
     [4, 1, 3356]
     """
+    chunk = limits().permutation_chunk_indices
     small = sizes <= SMALL
     if small.all():
         return _by_rank(sizes, keys, x, backwards)
@@ -49,14 +49,15 @@ def scattered(sizes: Int64, keys: UInt64, x: UInt64, *, backwards: bool) -> UInt
     if small.any():
         out[small] = _by_rank(sizes[small], keys[small], x[small], backwards)
     large = np.flatnonzero(~small)
-    for start in range(0, len(large), CHUNK):
-        here = large[start : start + CHUNK]
+    for start in range(0, len(large), chunk):
+        here = large[start : start + chunk]
         out[here] = _by_rounds(sizes[here].astype(np.uint64), keys[here], x[here], backwards)
     return out
 
 
 # -- sorted hashes -------------------------------------------------------------------------
 def _by_rank(sizes: Int64, keys: UInt64, x: UInt64, backwards: bool) -> UInt64:
+    chunk = limits().hash_rank_chunk_hashes
     out = np.empty(len(x), np.uint64)
     if native.compiled is not None:
         plain = native.plain(keys, np.uint64), native.plain(sizes, np.int64)
@@ -65,9 +66,9 @@ def _by_rank(sizes: Int64, keys: UInt64, x: UInt64, backwards: bool) -> UInt64:
     order = np.argsort(sizes, kind="stable")  # neighbours of one size waste no hashes
     start = 0
     while start < len(order):
-        most = max(1, WORDS // int(sizes[order[start]]))
+        most = max(1, chunk // int(sizes[order[start]]))
         here = order[start : start + most]
-        here = here[: max(1, WORDS // int(sizes[here[-1]]))]
+        here = here[: max(1, chunk // int(sizes[here[-1]]))]
         out[here] = _ranks(sizes[here], keys[here], x[here].astype(np.int64), backwards)
         start += len(here)
     return out

@@ -1,8 +1,8 @@
 """Ranges of files out of fixed pieces of them: from a disk cache, or over the network.
 
-One idea: what is kept must not depend on who asked first, so it is cut at multiples of `PIECE`
-bytes. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
-together, and kept: whole requests of at most `CLAIMS` pieces (256 MiB) at a time, in their order.
+One idea: what is kept must not depend on who asked first, so it is cut at multiples of 512
+KiB. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
+together, and kept: whole requests of at most 512 pieces (256 MiB) at a time, in their order.
 
 Worked example with pieces of 4 bytes, of which piece 1 is kept, and the ranges [3,6) and [9,14)::
 
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.remote.disk_cache import CLAIMS, PIECE, DiskCache, PieceKey
+from tokenloom.limits import limits
+from tokenloom.remote.disk_cache import DiskCache, PieceKey, most_claims
 from tokenloom.store.byte_source import Range
-from tokenloom.store.coalesce import CAP_BYTES
 
 __all__ = ["pieces_of", "read_aligned"]
 
@@ -62,9 +62,10 @@ def read_aligned(
             found |= kept(some)  # others may have fetched them by now
             missing = [one for one in some if found[one] is None]
             runs = list(_runs(missing, sizes))
+            size = limits().disk_cache_piece_bytes
             for (name, start, _), data in zip(runs, fetch(runs), strict=True):
-                for at in range(0, len(data), PIECE):
-                    number, content = (start + at) // PIECE, data[at : at + PIECE]
+                for at in range(0, len(data), size):
+                    number, content = (start + at) // size, data[at : at + size]
                     cache.put(PieceKey(identity, name, number), content)
                     found[name, number] = content
         fetched.update(missing)
@@ -84,9 +85,10 @@ _NONE = np.empty(0, np.uint8)
 def _turns(wanted: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[list[Piece]]:
     """Pieces that are claimed together: those of whole requests, so that none is cut in two."""
     turn: list[Piece] = []
+    most = most_claims()
     for run in _runs(wanted, sizes):
         pieces = list(pieces_of(run))
-        if turn and len(turn) + len(pieces) > CLAIMS:
+        if turn and len(turn) + len(pieces) > most:
             yield turn
             turn = []
         turn += pieces
@@ -97,36 +99,39 @@ def _turns(wanted: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[list[P
 def pieces_of(asked: Range) -> list[Piece]:
     """The pieces that a range touches.
 
-    >>> pieces_of(("x", PIECE - 1, 2)), pieces_of(("x", 7, 0))
+    >>> pieces_of(("x", 524287, 2)), pieces_of(("x", 7, 0))
     ([('x', 0), ('x', 1)], [])
     """
     name, start, size = asked
-    last = (start + size - 1) // PIECE if size else start // PIECE - 1
-    return [(name, number) for number in range(start // PIECE, last + 1)]
+    piece = limits().disk_cache_piece_bytes
+    last = (start + size - 1) // piece if size else start // piece - 1
+    return [(name, number) for number in range(start // piece, last + 1)]
 
 
 def _length(sizes: Mapping[str, int], name: str, number: int) -> int:
-    return min(PIECE, sizes[name] - number * PIECE)
+    piece = limits().disk_cache_piece_bytes
+    return min(piece, sizes[name] - number * piece)
 
 
 def _runs(missing: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[Range]:
     """The requests for some pieces, sorted: neighbours together, up to the cap.
 
-    >>> list(_runs([("x", 0), ("x", 1), ("x", 3)], {"x": 3 * PIECE + 5}))
+    >>> list(_runs([("x", 0), ("x", 1), ("x", 3)], {"x": 1572869}))
     [('x', 0, 1048576), ('x', 1572864, 5)]
     """
-    first = 0
+    most = limits().request_bytes
+    first, piece = 0, limits().disk_cache_piece_bytes
     for place, (name, number) in enumerate(missing, 1):
-        room = (place - first) * PIECE < CAP_BYTES
+        room = (place - first) * piece < most
         if room and place < len(missing) and missing[place] == (name, number + 1):
             continue
-        start = missing[first][1] * PIECE
-        yield name, start, min((number + 1) * PIECE, sizes[name]) - start
+        start = missing[first][1] * piece
+        yield name, start, min((number + 1) * piece, sizes[name]) - start
         first = place
 
 
 def _part(asked: Range, piece: Piece, content: Bytes | None) -> Bytes:
     """What a piece gives to a range."""
     assert content is not None  # kept, or just fetched
-    low = asked[1] - piece[1] * PIECE
+    low = asked[1] - piece[1] * limits().disk_cache_piece_bytes
     return content[max(low, 0) : low + asked[2]]

@@ -18,11 +18,11 @@ down to nine tenths, so that the next look is far away. A reader that has an ent
 
 Whoever fetches a piece claims it, so that of several processes that miss it together one asks the
 bucket and the others wait for the entry; a claim ends with its process, and nobody waits long. A
-claim is an open file, so whoever needs many pieces claims `CLAIMS` at a time.
+claim is an open file, so whoever needs many pieces claims some at a time.
 
-The key is the sha256 of the manifest, the name of the file and the number of the piece; never an
-etag or a URL. A hit costs one open, one read and one checksum (0.08 ms of CPU for 512 KiB), keeping
-a piece 0.33 ms.
+The key is the sha256 of the manifest, the name of the file and the first byte of the piece; never
+an etag or a URL. A hit costs one open, one read and one checksum (0.08 ms of CPU for 512 KiB),
+keeping a piece 0.33 ms.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import integer, local_path
 from tokenloom.errors import ConfigError
+from tokenloom.limits import limits
 from tokenloom.store.byte_source import new_buffer
 from tokenloom.store.files import temporary_name
 
-__all__ = ["CLAIMS", "PIECE", "DiskCache", "PieceKey"]
+__all__ = ["DiskCache", "PieceKey", "most_claims"]
 
 log = logging.getLogger("tokenloom")
 
@@ -57,8 +58,6 @@ log = logging.getLogger("tokenloom")
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
 Bytes = NDArray[np.uint8]
-
-PIECE = 512 << 10  # bytes: an io block of two-byte ids
 
 DEFAULT_BYTES = 64 << 30
 
@@ -70,17 +69,21 @@ _TOTAL = struct.Struct("<8sQ")  # what the lock file holds
 
 LOCK_SECONDS, CLAIM_SECONDS, LOOK_SECONDS = 10.0, 30.0, 0.002  # that a process waits for another
 
-# that one read holds: a descriptor each, at most a quarter of those that a process may have, and at
-# most 32 requests of 8 MiB
-CLAIMS = min(512, max(64, (os.sysconf("SC_OPEN_MAX") if fcntl else 0) // 4))
+# a quarter of the descriptors that a process may have
+MOST_CLAIMS = max(64, (os.sysconf("SC_OPEN_MAX") if fcntl else 0) // 4)
 
 CLAIM_PREFIX = ".claim-"
 
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 
 
+def most_claims() -> int:
+    """Pieces that one read claims at a time, each with a descriptor: 512, of 32 requests."""
+    return min(limits().disk_cache_claimed_pieces, MOST_CLAIMS)
+
+
 class PieceKey(NamedTuple):
-    """Which piece of which file of which snapshot."""
+    """Which piece of which file of which snapshot; all pieces but the last have one size."""
 
     identity: str
     name: str
@@ -88,7 +91,8 @@ class PieceKey(NamedTuple):
 
     def digest(self) -> bytes:
         """32 bytes that name it."""
-        return hashlib.sha256(f"{self.identity}\0{self.name}\0{self.number}".encode()).digest()
+        first_byte = self.number * limits().disk_cache_piece_bytes
+        return hashlib.sha256(f"{self.identity}\0{self.name}\0{first_byte}".encode()).digest()
 
 
 class DiskCache:
@@ -109,7 +113,8 @@ class DiskCache:
 
     def __init__(self, folder: str | Path, limit: int = DEFAULT_BYTES) -> None:
         self.folder = local_path("disk_cache", folder)
-        self.limit = integer("disk_cache_bytes", limit, PIECE + _HEADER.size)
+        least = limits().disk_cache_piece_bytes + _HEADER.size
+        self.limit = integer("disk_cache_bytes", limit, least)
         self._told: set[str] = set()
         self._made()
 
@@ -262,7 +267,7 @@ class DiskCache:
         """Let one process at a time fetch these pieces; look for them again when you have the turn.
 
         Claims are taken in one order by all, so that nobody waits in a circle. Each is an open
-        file: not more than `CLAIMS` at a time.
+        file: not more than `most_claims` at a time.
         """
         with contextlib.ExitStack() as turns:
             for name in sorted(key.digest().hex() for key in keys):

@@ -25,6 +25,7 @@ from typing import Any
 
 from tokenloom.arguments import Place, Url
 from tokenloom.errors import StoreError, StoreExists
+from tokenloom.limits import limits
 from tokenloom.remote.client import TRIES, Client, client_of, read_object
 from tokenloom.store.files import (
     FOLDER,
@@ -43,8 +44,6 @@ from tokenloom.store.snapshots import commit_record
 __all__ = ["RemoteFiles", "files_of", "read_whole", "write_whole"]
 
 FIRST, COMMIT = "crc32c/c/0", "shard.json"
-
-READ_BYTES = 8 << 20
 
 SLOWEST = 1 << 20  # bytes per second below which an upload is given up
 
@@ -195,12 +194,13 @@ class RemoteFiles(Single):
         return Client(self._client.url, dataclasses.replace(settings, deadline=needed))
 
     def _is_same(self, file: _Waiting, target: Url) -> bool:
+        chunk = limits().compared_chunk_bytes
         meta, size = self._client.head(target.key), file.size
         if meta is None or meta.size != size:
             return False
         data = file.mapped()
-        for start in range(0, size, READ_BYTES):
-            length = min(READ_BYTES, size - start)
+        for start in range(0, size, chunk):
+            length = min(chunk, size - start)
             answer = self._client.get(target.key, start, length, meta.etag)
             if memoryview(answer.data) != data[start : start + length]:
                 return False

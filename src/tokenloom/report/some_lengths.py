@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.layout.pack.groups import Bounded
+from tokenloom.limits import limits
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.store.derived.length_counts import LengthCounts, count_pieces
@@ -32,8 +33,6 @@ __all__ = [
 Int64 = NDArray[np.int64]
 
 EXACT = 1 << 22  # documents whose lengths are all looked at: 40 ms
-
-TOGETHER = 1 << 18  # documents whose lengths are in memory at once
 
 STRETCHES, SIZE = 24, 1 << 15  # of a sample
 
@@ -143,6 +142,7 @@ def together(found: Sequence[LengthCounts]) -> LengthCounts:
 
 
 def _pieces(line: Bounded, stretches: tuple[Stretch, ...]) -> Iterator[Int64]:
+    chunk = limits().offset_chunk_documents
     for first, last in stretches:
-        for low in range(first, last, TOGETHER):
-            yield np.diff(line.bounds(low, min(low + TOGETHER, last))[1])
+        for low in range(first, last, chunk):
+            yield np.diff(line.bounds(low, min(low + chunk, last))[1])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.arrays import distinct, grouped
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.shard import corrupt
@@ -24,8 +25,6 @@ from tokenloom.store.shard import corrupt
 __all__ = ["Offsets"]
 
 Int64 = NDArray[np.int64]
-
-PIECE = 1 << 18  # documents whose offsets are read at a time: 1 MiB
 
 Read = Callable[[int, int, int], NDArray[Any]]
 
@@ -214,9 +213,10 @@ class Offsets:
 
     def length_pieces(self) -> Iterator[NDArray[Any]]:
         """Tokens of every document, in order, a few documents at a time; unsigned integers."""
+        chunk = limits().offset_chunk_documents
         for number, entry in enumerate(self._manifest.shards):
-            for low in range(0, entry.documents, PIECE):
-                high = min(low + PIECE, entry.documents)
+            for low in range(0, entry.documents, chunk):
+                high = min(low + chunk, entry.documents)
                 offsets = self._read(number, low, high + 1)
                 self._check(number, offsets, first=low == 0, last=high == entry.documents)
                 yield offsets[1:] - offsets[:-1]

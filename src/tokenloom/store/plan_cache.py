@@ -10,13 +10,13 @@ who could have written it      what happens
 another user                   files of another owner, and files in a directory that others can
                                write to, are neither read nor removed; this is told once
 nobody: the disk               the sha256 of the file differs; it is worked out again
-other code of this user        `PLACES` random places are worked out again and must agree
+other code of this user        64 random places are worked out again and must agree
 this user, on purpose          nothing: see SECURITY.md
 =============================  ==================================================================
 
 Small things are JSON, long lists of integers raw bytes after a line of JSON. What is read in parts
 (`Parts`) has a sha256 for each of them, so that a part costs its own bytes however large the file;
-who reads it works `PLACES` random parts out again. The directory is ``TOKENLOOM_CACHE_DIR``, else
+who reads it works 64 random parts out again. The directory is ``TOKENLOOM_CACHE_DIR``, else
 ``tokenloom`` in the user's cache directory.
 """
 
@@ -39,12 +39,12 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import local_path
 from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.limits import limits
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.version import ORDER_VERSION
 
 __all__ = [
     "ENTRY",
-    "PLACES",
     "Parts",
     "Remembered",
     "cache_dir",
@@ -65,8 +65,6 @@ __all__ = [
     "remembered_array",
     "with_table",
 ]
-
-PLACES = 64  # places of an array that are worked out again before a file is believed
 
 MAX_BYTES = 256 << 20
 
@@ -131,14 +129,15 @@ def joined_digest(digests: Iterable[str]) -> str | None:
 
 
 def random_places(count: int) -> NDArray[np.int64]:
-    """Up to `PLACES` numbers below `count`, ascending; the system's randomness, never a seed.
+    """Up to 64 numbers below `count`, ascending; the system's randomness, never a seed.
 
     >>> random_places(3)
     array([0, 1, 2])
     """
-    if count <= PLACES:
+    places = limits().reproved_places
+    if count <= places:
         return np.arange(count)
-    drawn = np.frombuffer(os.urandom(8 * PLACES), np.uint64) % np.uint64(count)
+    drawn = np.frombuffer(os.urandom(8 * places), np.uint64) % np.uint64(count)
     return np.unique(drawn).astype(np.int64)
 
 

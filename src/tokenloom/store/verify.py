@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place
 from tokenloom.errors import MissingExtra, StoreError
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
 from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import AHEAD_BYTES, STEP_BYTES, in_turn
+from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.derived.hashes import DocumentHasher, group_digests
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter
@@ -92,6 +93,7 @@ def verify(
         files: how directories are listed.
         tick: is told the bytes of each step.
     """
+    ahead = limits().read_ahead_bytes
     manifest = snapshot.manifest
     whole = not shards
     problems = list(_check_history(root, manifest, files)) if whole else []
@@ -107,7 +109,7 @@ def verify(
     )
     wanted = range(len(manifest.shards)) if shards is None else shards
     check = functools.partial(_check_shard, root, reader, files=files, tick=tick)
-    makes = ((AHEAD_BYTES // SHARDS_AT_ONCE, functools.partial(check, number)) for number in wanted)
+    makes = ((ahead // SHARDS_AT_ONCE, functools.partial(check, number)) for number in wanted)
     for of_shard in in_turn(makes, source):
         problems += of_shard.problems
         expected |= of_shard.expected
@@ -215,12 +217,13 @@ def _check_files(
     root: Place, source: ByteSource, expected: Mapping[str, fmt.FileRecord], tick: Tick
 ) -> Iterator[str]:
     """Every file has the size and the sha256 that were published."""
+    step = limits().read_ahead_step_bytes
     sizes = {name: source.size(name) for name in sorted(expected)}
     asked = [
-        (name, start, min(STEP_BYTES, size - start))
+        (name, start, min(step, size - start))
         for name, size in sizes.items()
         if size is not None and size == expected[name].bytes
-        for start in range(0, size, STEP_BYTES)
+        for start in range(0, size, step)
     ]
     makes = ((one[2], functools.partial(_tried, root, source, one)) for one in asked)
     answers = zip(asked, in_turn(makes, source), strict=True)
@@ -231,7 +234,7 @@ def _check_files(
             yield f"{root / name}: the file {is_there}, {published}."
             continue
         sha256, wrong = hashlib.sha256(), ""
-        for (_, _, some), data in itertools.islice(answers, -(-size // STEP_BYTES)):
+        for (_, _, some), data in itertools.islice(answers, -(-size // step)):
             if isinstance(data, str):
                 wrong = wrong or data
                 continue
@@ -297,7 +300,7 @@ def _values(reader: Reader, number: int, name: str, tick: Tick) -> Iterator[NDAr
         (size * item, functools.partial(read, number, name, low, min(low + size, column.length)))
         for low in range(0, column.length, size)
     )
-    for values in in_turn(makes, reader.source, most=AHEAD_BYTES // SHARDS_AT_ONCE):
+    for values in in_turn(makes, reader.source, most=limits().read_ahead_bytes // SHARDS_AT_ONCE):
         tick(values.nbytes if column.codec == "none" else 0)
         yield values
 

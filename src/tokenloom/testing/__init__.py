@@ -8,6 +8,7 @@ every point of failure is visited, none is guessed.
 `FaultSource`          the N-th read fails, is short, has a flipped bit, or is late
 `write_store`          a store directly from lists of ids
 `first_manifest`       the manifest of a first build, from its shards
+`tiny`                 internal sizes so small that toy inputs cross every border
 `assert_resumable`     a run that is stopped before any step resumes as if it had not been stopped
 `assert_elastic`       the batches of all ranks together are the same for any number of ranks
 `assert_exactly_once`  every epoch has every row exactly once, and its order has an inverse
@@ -24,6 +25,7 @@ every point of failure is visited, none is guessed.
 
 from tokenloom.testing.faulty import FaultSource
 from tokenloom.testing.laws import assert_elastic, assert_exactly_once, assert_resumable
+from tokenloom.testing.small import tiny
 from tokenloom.testing.stores import first_manifest, write_store
 
 __all__ = [
@@ -32,5 +34,6 @@ __all__ = [
     "assert_exactly_once",
     "assert_resumable",
     "first_manifest",
+    "tiny",
     "write_store",
 ]

@@ -20,6 +20,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.named import all_fields
 from tokenloom.errors import NoTrainedTokens
+from tokenloom.limits import limits
 from tokenloom.loader.loader import Loader
 
 __all__ = ["assert_elastic", "assert_exactly_once", "assert_resumable"]
@@ -31,8 +32,6 @@ Contents = dict[str, Array]
 State = dict[str, Any]
 
 MakeLoader = Callable[..., Loader]
-
-CHECKED_ROWS = 1 << 16  # examples checked together
 
 SPAN_FIELDS = ("document", "start", "length", "at", "address", "flags")
 
@@ -137,6 +136,7 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
     ...     assert_exactly_once(store.windows(2).shuffle().epochs(3))
     """
+    chunk = limits().inspected_chunk_examples
     (run,) = dataset_of("assert_exactly_once", dataset).run.sources
     phases = run.phases
     end = len(dataset) if dataset.is_finite else phases.end(epochs)
@@ -145,8 +145,8 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
         rows = int(phases.rows[phases.of(epoch)])
         stop = min(phases.start(epoch + 1), end)
         place = np.full(rows, -1, np.int64)  # index of each row; no row twice means every row once
-        for first in range(begin, stop, CHECKED_ROWS):
-            indices = np.arange(first, min(first + CHECKED_ROWS, stop))
+        for first in range(begin, stop, chunk):
+            indices = np.arange(first, min(first + chunk, stop))
             _look_up(dataset, epoch, indices, place)
         epoch, begin = epoch + 1, stop
 

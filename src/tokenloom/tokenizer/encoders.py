@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, InputError, TokenizerError
+from tokenloom.limits import limits
 from tokenloom.tokenizer.decoders import decode, token_strings
 from tokenloom.tokenizer.find import LiveCallable, function_of
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
@@ -65,9 +66,6 @@ __all__ = [
 
 
 log = logging.getLogger("tokenloom")
-
-BATCH_CHARACTERS: Final = 1 << 16  # of text in one call of a library that takes batches
-BATCH_TEXTS: Final = 256
 PROBED_TOKENS: Final = 1024
 
 
@@ -143,15 +141,17 @@ class BatchEncoder:
 
 
 def batches(texts: Sequence[str]) -> Iterator[slice]:
-    """The texts in runs: each ends with the text that makes it `BATCH_CHARACTERS` long or more.
+    """The texts in runs: each ends with the text that makes it 65,536 characters long or more.
 
     >>> list(batches(["a" * 70_000, "b", "c"]))
     [slice(0, 1, None), slice(1, 3, None)]
     """
+    most_characters = limits().encode_batch_characters
+    most_texts = limits().encode_batch_texts
     start = characters = 0
     for stop, text in enumerate(texts, 1):
         characters += len(text)
-        if characters >= BATCH_CHARACTERS or stop - start == BATCH_TEXTS or stop == len(texts):
+        if characters >= most_characters or stop - start == most_texts or stop == len(texts):
             yield slice(start, stop)
             start, characters = stop, 0
 

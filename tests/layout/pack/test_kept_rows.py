@@ -21,13 +21,14 @@ import tokenloom as tl
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import at_most
-from tokenloom.layout.pack import kept_rows, row_file
+from tokenloom.layout.pack import kept_rows
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.layout.pack.plan import plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.store import plan_cache
+from tokenloom.testing import tiny
 
 FIELDS = ("frame", "document", "start", "length", "at", "address", "flags", "seen", "source")
 SIZES = [np.random.default_rng(2).integers(0, 14, 150).tolist(), [40, 3, 9] * 20]
@@ -40,8 +41,9 @@ def toy():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    return keep_plans(tmp_path / "cache", monkeypatch, grouping)
+def folder(tmp_path):
+    with keep_plans(tmp_path / "cache") as made:
+        yield made
 
 
 @pytest.fixture
@@ -120,11 +122,15 @@ options = st.sampled_from(
 def test_rows_in_any_order_are_those_of_their_groups_planned_anew(
     lengths, options, group_docs, chosen, budget
 ):
-    with ToyStore(numbered(lengths)) as toy, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouping, "KEPT_BYTES", budget)
-        patch.setattr(kept_rows, "TOGETHER", 2)
-        patch.setattr(kept_rows, "SPARSE", 0)
-        patch.setattr(row_file, "STRETCH", 3)
+    with (
+        ToyStore(numbered(lengths)) as toy,
+        tiny(
+            packing_table_bytes=budget,
+            packing_chunk_groups=2,
+            packing_sparse_rows=0,
+            packing_file_part_rows=3,
+        ),
+    ):
         reader, every = toy.store._reader, np.arange(toy.store.num_documents)
         line = ChosenLine(reader, every[::-2]) if chosen else WholeLine(reader)
         layout = grouping.Packed(PackSpec(seq_len=8, group_docs=group_docs, **options), line)
@@ -158,8 +164,8 @@ def kept(folder):
     return sorted(folder.glob("packed-rows-*.parts"))
 
 
-def test_every_group_is_planned_once_and_in_another_process_none(toy, folder, planned, monkeypatch):
-    monkeypatch.setattr(plan_cache, "PLACES", 3)
+@tiny(reproved_places=3)
+def test_every_group_is_planned_once_and_in_another_process_none(toy, folder, planned):
     run = packed(toy)
     groups = len(run.run.layout.groups)
     counted, _ = len(planned), planned.clear()
@@ -183,37 +189,35 @@ def test_rows_that_are_asked_for_in_order_leave_no_file_until_all_were(toy, fold
     assert len(kept(folder)) == 1
 
 
-def test_small_stores_leave_no_file(toy, folder, monkeypatch):
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**6)
+@tiny(min_cached_packing_documents=10**6)
+def test_small_stores_leave_no_file(toy, folder):
     shown(packed(toy))
     assert kept(folder) == []
 
 
-def test_where_memory_is_short_all_groups_are_planned_once_more_and_then_read(
-    toy, folder, planned, monkeypatch
-):
+def test_where_memory_is_short_all_groups_are_planned_once_more_and_then_read(toy, folder, planned):
     expected = shown(packed(toy))
     for path in folder.iterdir():
         path.unlink()
-    monkeypatch.setattr(grouping, "KEPT_BYTES", 600)
-    run = packed(toy)
-    groups = len(run.run.layout.groups)
-    planned.clear()
-    assert shown(run) == expected
-    assert groups < len(planned) < 2 * groups  # until memory was full, then all
-    assert len(kept(folder)) == 1
-    planned.clear()
-    assert shown(run) == expected
-    assert planned == []
-    assert run.run.layout._kept._table.pieces * 9 <= 600
+    with tiny(packing_table_bytes=600):
+        run = packed(toy)
+        groups = len(run.run.layout.groups)
+        planned.clear()
+        assert shown(run) == expected
+        assert groups < len(planned) < 2 * groups  # until memory was full, then all
+        assert len(kept(folder)) == 1
+        planned.clear()
+        assert shown(run) == expected
+        assert planned == []
+        assert run.run.layout._kept._table.pieces * 9 <= 600
 
 
-def test_a_budget_of_nothing_and_no_folder_still_give_the_rows(toy, folder, monkeypatch):
+def test_a_budget_of_nothing_and_no_folder_still_give_the_rows(toy, folder):
     expected, before = shown(packed(toy)), kept(folder)
     folder.chmod(0o777)  # others could write there: not used
-    monkeypatch.setattr(grouping, "KEPT_BYTES", 1)
-    assert shown(packed(toy)) == expected
-    assert kept(folder) == before
+    with tiny(packing_table_bytes=1):
+        assert shown(packed(toy)) == expected
+        assert kept(folder) == before
 
 
 def columns_of(**changes):
@@ -356,23 +360,23 @@ class Planned:
 
 @pytest.mark.parametrize("together", [1, 2, 32])
 @pytest.mark.parametrize("capacity", [1, 4, 9, 10, 20, 1000])
-def test_whoever_asks_for_groups_gets_a_table_that_has_them(together, capacity, monkeypatch):
-    monkeypatch.setattr(kept_rows, "TOGETHER", together)
-    total = sum(len(group_of(n, rows)) for n, rows in enumerate(GROUP_ROWS))
-    kept = kept_rows.KeptRows(Kinds(16, 3, 30), FIRST_ROW, None, capacity, total)
-    planner, most = Planned(), 0
-    asked = [[0], [4], [4, 4, 0], [2, 3, 0], [0, 1, 2, 3, 4], [3], [1]]
-    for some in asked:
-        table = kept.of(np.array(some), planner)
-        assert table.has[some].all()
-        for number in set(some):
-            assert listed(table.group(number)) == listed(group_of(number, GROUP_ROWS[number]))
-        most = max(most, sum(len(group_of(n, GROUP_ROWS[n])) for n in set(some)))
-        assert table.capacity < max(capacity + 1, 2 * most), "no larger than a request needed"
-    if capacity >= total:
-        assert sorted(planner.calls) == [0, 2, 3, 4], "each once, and 1 has no rows"
-    else:
-        assert len(planner.calls) > 4, "the control: what did not fit is planned again"
+def test_whoever_asks_for_groups_gets_a_table_that_has_them(together, capacity):
+    with tiny(packing_chunk_groups=together):
+        total = sum(len(group_of(n, rows)) for n, rows in enumerate(GROUP_ROWS))
+        kept = kept_rows.KeptRows(Kinds(16, 3, 30), FIRST_ROW, None, capacity, total)
+        planner, most = Planned(), 0
+        asked = [[0], [4], [4, 4, 0], [2, 3, 0], [0, 1, 2, 3, 4], [3], [1]]
+        for some in asked:
+            table = kept.of(np.array(some), planner)
+            assert table.has[some].all()
+            for number in set(some):
+                assert listed(table.group(number)) == listed(group_of(number, GROUP_ROWS[number]))
+            most = max(most, sum(len(group_of(n, GROUP_ROWS[n])) for n in set(some)))
+            assert table.capacity < max(capacity + 1, 2 * most), "no larger than a request needed"
+        if capacity >= total:
+            assert sorted(planner.calls) == [0, 2, 3, 4], "each once, and 1 has no rows"
+        else:
+            assert len(planner.calls) > 4, "the control: what did not fit is planned again"
 
 
 def test_a_block_of_a_single_row_is_its_group_alone():
@@ -415,10 +419,10 @@ def test_a_piece_takes_eight_bytes_at_the_usual_settings():
 
 
 @pytest.fixture
-def stretched(monkeypatch):
+def stretched():
     """Parts of two rows; a page reads them wherever it lacks a group."""
-    monkeypatch.setattr(row_file, "STRETCH", 2)
-    monkeypatch.setattr(kept_rows, "SPARSE", 1)
+    with tiny(packing_file_part_rows=2, packing_sparse_rows=1):
+        yield
 
 
 def test_who_waits_reads_the_rows_that_are_wanted_and_plans_nothing(
@@ -455,16 +459,14 @@ def test_who_waits_finds_what_another_process_has_kept_meanwhile(toy, folder, st
     assert found == packed(toy).spans(np.arange(8)).document.tolist()
 
 
-def test_groups_that_nobody_can_keep_are_planned_while_somebody_waits(toy, monkeypatch):
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**6)
+@tiny(min_cached_packing_documents=10**6)
+def test_groups_that_nobody_can_keep_are_planned_while_somebody_waits(toy):
     with at_most(0):
         assert len(packed(toy).spans(np.arange(8))) == 8
 
 
-def test_who_waits_does_not_plan_all_groups_when_the_table_is_full(
-    toy, folder, planned, monkeypatch
-):
-    monkeypatch.setattr(grouping, "KEPT_BYTES", 300)
+@tiny(packing_table_bytes=300)
+def test_who_waits_does_not_plan_all_groups_when_the_table_is_full(toy, folder, planned):
     hurried = packed(toy)
     groups = len(hurried.run.layout.groups)
     planned.clear()
@@ -690,7 +692,7 @@ def test_the_version_of_orders_is_in_the_name_and_in_the_file(toy, folder, monke
     assert new.read_bytes() == raw
 
 
-def test_rows_that_differ_from_the_tokens_kept_of_them_are_an_error(toy, folder, monkeypatch):
+def test_rows_that_differ_from_the_tokens_kept_of_them_are_an_error(toy, folder):
     """As if they had been planned: an order may follow from these numbers."""
     run = packed(toy)
     run.tokens_in(3)
@@ -726,20 +728,20 @@ def test_a_group_that_is_planned_otherwise_than_the_plan_cache_says_is_an_error(
 
 
 @pytest.mark.parametrize("budget", [1 << 20, 900])
-def test_threads_that_share_a_layout_get_the_same_rows(toy, budget, monkeypatch):
+def test_threads_that_share_a_layout_get_the_same_rows(toy, budget):
     expected = shown(packed(toy))
-    monkeypatch.setattr(grouping, "KEPT_BYTES", budget)
-    run, found = packed(toy), {}
+    with tiny(packing_table_bytes=budget):
+        run, found = packed(toy), {}
 
-    def ask(number):
-        found[number] = [shown(run) for _ in range(3)]
+        def ask(number):
+            found[number] = [shown(run) for _ in range(3)]
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert all(one == expected for number in range(4) for one in found[number])
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert all(one == expected for number in range(4) for one in found[number])
 
 
 def test_a_run_that_is_dropped_frees_its_rows_at_once(toy):

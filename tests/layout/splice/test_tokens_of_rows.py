@@ -19,9 +19,9 @@ from tokenloom.layout.splice.slots import Slots, StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.tokens import UnitTokens
 from tokenloom.order import block, era, full, identity
-from tokenloom.order import stretches as stretches_module
 from tokenloom.order.prices import RunPrices, TokenCount
 from tokenloom.order.stretches import sum_of_first
+from tokenloom.testing import tiny
 
 LENGTHS = [0, 1, 2, 3, 4, 5, 6, 9, 14, 23, 40]
 
@@ -263,12 +263,10 @@ def test_the_first_rows_of_any_order_add_up(order, numbers, together):
     keep = np.append(True, value[1:] != value[:-1])
     steps = StepSums(np.append(np.flatnonzero(keep), n), value[keep])
     wanted = [0, *np.cumsum(value[order.map(np.arange(n))]).tolist()]
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(stretches_module, "TOGETHER", together)
+    with tiny(cost_chunk_items=together):
         assert [sum_of_first(order, steps, k, n) for k in range(n + 1)] == wanted
-        patch.setattr(stretches_module, "LISTED", 0)
-        assert [sum_of_first(order, steps, k, n) for k in range(n + 1)] == wanted
+        with tiny(listed_cost_rows=0):
+            assert [sum_of_first(order, steps, k, n) for k in range(n + 1)] == wanted
 
 
 def test_rows_of_other_numbers_are_found_in_the_stretch_that_is_asked_for():

@@ -37,6 +37,7 @@ from tokenloom.inspect.audit.cell_laws import (
 from tokenloom.inspect.audit.stored_cells import SourceRows, StoredCells
 from tokenloom.inspect.audit.verdicts import Findings
 from tokenloom.layout.spans import Spans
+from tokenloom.limits import limits
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 
@@ -48,8 +49,6 @@ Int32 = NDArray[np.int32]
 
 Array = NDArray[Any]
 
-CELLS = 1 << 18  # that are rendered and judged together: what was made is still in the cache
-
 EVERY, SOME = 256, 1 << 14  # one batch of this many has this many cells judged by every law
 
 
@@ -59,7 +58,7 @@ def rows_together(seq_len: int) -> int:
     >>> rows_together(2048), rows_together(1 << 20)
     (128, 1)
     """
-    return max(1, CELLS // max(seq_len, 64))
+    return max(1, limits().audit_chunk_cells // max(seq_len, 64))
 
 
 def rendered(run: Dataset, indices: Int64) -> Iterator[Batch]:

@@ -24,13 +24,12 @@ from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import Windows
+from tokenloom.limits import limits
 from tokenloom.random.keys import draws, key
 
 __all__ = ["ADDRESSES", "Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
 
 Int64 = NDArray[np.int64]
-
-TOGETHER = 1 << 16  # rows or documents at a time
 
 ADDRESSES, ROWS = key(0, "audit", "addresses"), key(0, "audit", "numbers")
 
@@ -84,13 +83,14 @@ def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:
         epoch: the epoch.
         begin: where on its line the layout starts.
     """
+    chunk = limits().audit_chunk_examples
     if isinstance(layout, Windows):
         return _by_steps(layout, begin)
     if isinstance(layout, Packed) and _follows_from_lengths(layout.spec):
         return _by_lengths(layout, begin)
     total, tokens, rows = 0, 0, int(layout.phases.rows[layout.phases.of(epoch)])
-    for low in range(0, rows, TOGETHER):
-        spans = layout.spans(epoch, np.arange(low, min(low + TOGETHER, rows)))
+    for low in range(0, rows, chunk):
+        spans = layout.spans(epoch, np.arange(low, min(low + chunk, rows)))
         total += boundary_sum(spans.address + begin, spans.length)
         tokens += int(spans.length.sum())
     return Covered(total % (1 << 64), tokens, OWN_ROWS)
@@ -98,13 +98,14 @@ def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:
 
 def _by_steps(layout: Windows, begin: int) -> Covered:
     """Windows start every `step` tokens; without overlap they are one stretch."""
+    chunk = limits().audit_chunk_examples
     spec, rows, line = layout.spec, int(layout.phases.rows[0]), layout.line.tokens
     if not spec.overlap:
         end = min(rows * spec.step, line)
         return Covered(boundary_sum(np.array([begin]), np.array([end])), end, LENGTHS)
     total = tokens = 0
-    for low in range(0, rows, TOGETHER):
-        start = np.arange(low, min(low + TOGETHER, rows)) * spec.step
+    for low in range(0, rows, chunk):
+        start = np.arange(low, min(low + chunk, rows)) * spec.step
         length = np.minimum(start + spec.width, line) - start
         total += boundary_sum(start + begin, length)
         tokens += int(length.sum())
@@ -117,9 +118,10 @@ def _follows_from_lengths(spec: PackSpec) -> bool:
 
 
 def _by_lengths(layout: Packed, begin: int) -> Covered:
+    chunk = limits().audit_chunk_examples
     total, tokens, line = 0, 0, layout.line
-    for low in range(0, line.documents, TOGETHER):
-        _, edges = line.bounds(low, min(low + TOGETHER, line.documents))
+    for low in range(0, line.documents, chunk):
+        _, edges = line.bounds(low, min(low + chunk, line.documents))
         used = _used(np.diff(edges), layout.spec)
         total += boundary_sum(edges[:-1] + begin, used)
         tokens += int(used.sum())

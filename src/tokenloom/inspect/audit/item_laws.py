@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.inspect.audit.boundary_sums import TOGETHER, number_sum
+from tokenloom.inspect.audit.boundary_sums import number_sum
 from tokenloom.inspect.audit.mix_times import MixTimes
 from tokenloom.inspect.audit.plan_laws import ShownRows
 from tokenloom.inspect.audit.scope import Scope
 from tokenloom.inspect.audit.verdicts import Findings
+from tokenloom.limits import limits
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Placed
 
@@ -205,13 +206,13 @@ class ItemLaws:
 
     def finish(self) -> None:
         """Judge what only all pieces together show."""
+        chunk = limits().audit_chunk_examples
         if self._is_ordered or not self._between:
             return
         names: Any = self._run.run.names
         for number, (low, high) in enumerate(zip(self._before, self._after, strict=True)):
             right = sum(
-                number_sum(np.arange(at, min(at + TOGETHER, high)))
-                for at in range(low, high, TOGETHER)
+                number_sum(np.arange(at, min(at + chunk, high))) for at in range(low, high, chunk)
             )
             same = (self._sums[number] - right) % (1 << 64) == 0
             self._findings.note(

@@ -47,16 +47,12 @@ from tokenloom.inspect.audit.spliced_sums import spliced_epochs, spliced_sum
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
 from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.spans import Spans
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
 
 __all__ = ["Audit", "audit_run", "certified"]
 
 Int64 = NDArray[np.int64]
-
-PLANNED, RENDERED = 1 << 16, 1 << 13  # rows of a chunk, without and with arrays
-
-# rows of a piece, at most, if a stretch has no more
-PLANNED_TOGETHER, RENDERED_TOGETHER = 1 << 19, 1 << 15
 
 PARTLY = "attention_mask, document_starts and continues, of most rows"
 
@@ -150,7 +146,9 @@ class Audit:
     def pieces(self) -> list[dict[str, int]]:
         """The places of the rows of each piece: whole stretches, and whole blocks of a mix."""
         rows, stretch = self._scope.rows, self._plan_digests.stretch
-        most = RENDERED_TOGETHER if self._scope.arrays == "all" else PLANNED_TOGETHER
+        most = limits().audit_piece_examples
+        if self._scope.arrays == "all":
+            most = limits().audit_piece_rendered_examples
         size = max(1, most // stretch) * stretch
         if self._scope.sample is None and self._scope.first % self._items.block:
             size = max(1, rows)  # stretches would cut blocks
@@ -163,7 +161,9 @@ class Audit:
         Args:
             reach: told up to which place.
         """
-        scope, size = self._scope, RENDERED if self._scope.arrays == "all" else PLANNED
+        scope, size = self._scope, limits().audit_chunk_examples
+        if scope.arrays == "all":
+            size = limits().audit_chunk_rendered_examples
         size = max(1, size // self._items.block) * self._items.block
         place = self._low
         for indices in scope.chunks(size, self._items.cuts, self._low, self._high):

@@ -26,8 +26,9 @@ from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.plan import Plan, PlanPart
 from tokenloom.batch.render import Pending, Ready, Renderer
 from tokenloom.documents.resolve import line_of
-from tokenloom.layout.pack.rows import WORTH_KEEPING, Packed
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.windows import Windows
+from tokenloom.limits import limits
 from tokenloom.loader.forecast import RankReading
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.maker import Maker, Planned
@@ -321,7 +322,8 @@ def shadow_of(
 def _planned(source: Source, reader: PretendedReader) -> Source | None:
     """The source over another reader with the plan it has; None if planning again is quick."""
     layout = source.layout
-    if not isinstance(layout, Packed) or layout.line.documents < WORTH_KEEPING:
+    fewest = limits().min_cached_packing_documents
+    if not isinstance(layout, Packed) or layout.line.documents < fewest:
         return None
     line = line_of(reader, source.config.choice)
     return replace(source, reader=reader, layout=Packed(layout.spec, line, layout.groups))

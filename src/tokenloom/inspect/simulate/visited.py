@@ -13,20 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
 from tokenloom.order.run import Consumed, Run
 
-__all__ = ["VISITED", "VisitedMix", "visited"]
+__all__ = ["VisitedMix", "visited"]
 
 Int64 = NDArray[np.int64]
-
-VISITED = 1 << 19  # examples; more are searched
-
-FEW_SOURCES = 32  # of a mix that is searched as fast
 
 
 def visited(run: Run, first: int, last: int) -> VisitedMix | None:
     """Examples [first, last) of a mix of many sources; None where it is not worth a visit."""
-    if len(run.sources) <= FEW_SOURCES or last - first > VISITED:
+    if len(run.sources) <= limits().min_visited_sources or last - first > limits().visited_examples:
         return None
     return VisitedMix(run, first, last)
 

@@ -18,14 +18,13 @@ from tokenloom.errors import ConfigError
 from tokenloom.inspect.suspects.findings import BlamedPosition
 from tokenloom.inspect.suspects.given import GivenLosses
 from tokenloom.inspect.suspects.score import Incidence
+from tokenloom.limits import limits
 
 __all__ = ["Incident", "incident_of", "token_units"]
 
 Float64 = NDArray[np.float64]
 
 Int64 = NDArray[np.int64]
-
-CHUNK = 1 << 14  # rows whose spans are looked up together
 
 MOST = 1 << 26  # spans
 
@@ -80,13 +79,14 @@ class _Pieces(NamedTuple):
 
 
 def _pieces(run: Dataset, rows: Int64) -> _Pieces:
+    chunk = limits().inspected_chunk_examples
     found: list[tuple[Int64, ...]] = []
     total, source_of = 0, np.empty(len(rows), np.int64)
-    for low in range(0, len(rows), CHUNK):
-        some = rows[low : low + CHUNK]
+    for low in range(0, len(rows), chunk):
+        some = rows[low : low + chunk]
         spans = run.run.spans(some)
         numbers = run.run.pick(some)[0]
-        source_of[low : low + CHUNK] = numbers
+        source_of[low : low + chunk] = numbers
         key = (numbers[spans.row] << SHIFT) + spans.document
         cells = np.minimum(spans.length, np.maximum(0, run.seq_len - spans.at))
         found.append((spans.row + low, key, cells, spans.at, spans.start))

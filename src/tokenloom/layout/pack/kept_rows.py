@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from tokenloom.layout.allowance import PLANNED, READ, about_to_visit, is_limited
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.layout.pack.row_file import RowParts, digest_of, part_bytes
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.plan_cache import Parts, random_places, recall_parts, remember_parts
@@ -35,14 +36,6 @@ from tokenloom.store.plan_cache import Parts, random_places, recall_parts, remem
 __all__ = ["PLANS", "KeptRows", "Planner"]
 
 Int64 = NDArray[np.int64]
-
-TOGETHER = 32  # groups that are read or planned before they are put into the table
-
-ROWS = 1 << 19  # of these groups: planned ones take 60 bytes for each
-
-SHOWN = 200  # groups; planning more takes seconds, so it shows progress
-
-SPARSE = 8  # rows of their groups for each row that is wanted: where more, the others are not read
 
 PLANS = "the plans of packed groups"
 
@@ -85,7 +78,7 @@ class KeptRows(Single):
         # groups whose rows are asked for together, so that they fit in memory beside the table
         self.most_groups = max(1, self._groups * self._capacity // max(1, total))
         self._table = self._new_table()
-        self._stretches = RowParts(kinds, first_row)
+        self._stretches = RowParts(kinds, first_row, limits().packing_file_part_rows)
         self._parts: Parts | None = None
         self._looked_up = self._written = identity is None
         self._lock = lock_of(self)
@@ -115,12 +108,14 @@ class KeptRows(Single):
 
     def of(self, group: Int64, planner: Planner) -> PieceTable:
         """A table that has these groups; others take from it at the same time."""
+        chunk = limits().packing_chunk_groups
+        most_rows = limits().packing_chunk_rows
         table, room = self._table, self._capacity
         while not (there := table.has[group]).all():
             # few at a time: their memory is used again, and stays in the CPU's cache
-            wanted = np.unique(group[~there])[:TOGETHER]
+            wanted = np.unique(group[~there])[:chunk]
             rows = np.cumsum(self._first_row[wanted + 1] - self._first_row[wanted])
-            missing = wanted[: max(1, int(np.searchsorted(rows, ROWS, side="right")))].tolist()
+            missing = wanted[: max(1, int(np.searchsorted(rows, most_rows, side="right")))].tolist()
             made = self._read(missing, planner)
             left = [one for one in missing if one not in made]
             if self._identity is not None:  # else nobody can keep them, so there is no better time
@@ -181,7 +176,7 @@ class KeptRows(Single):
 
     def _is_sparse(self, group: Int64, rows: Int64) -> bool:
         missing = np.unique(group[~self._table.has[group]])
-        return self._rows_of(missing) > SPARSE * len(rows)
+        return self._rows_of(missing) > limits().packing_sparse_rows * len(rows)
 
     def _rows_read(self, group: Int64, rows: Int64) -> int:
         """Rows of all parts that these rows are in."""
@@ -190,6 +185,7 @@ class KeptRows(Single):
 
     def _few(self, group: Int64, rows: Int64, planner: Planner) -> Columns | None:
         """These rows alone, read from the plan cache, in this order; None if it lacks them."""
+        chunk = limits().packing_chunk_groups
         kept = self._kept_parts(planner)
         if kept is None:
             return None
@@ -198,8 +194,8 @@ class KeptRows(Single):
         order = np.argsort(part, kind="stable")
         numbers, first = np.unique(part[order], return_index=True)
         ends, found = [*first[1:].tolist(), len(order)], list[Columns]()
-        for low in range(0, len(numbers), TOGETHER):
-            some = numbers[low : low + TOGETHER].tolist()
+        for low in range(0, len(numbers), chunk):
+            some = numbers[low : low + chunk].tolist()
             for number, raw in itertools.zip_longest(some, kept.read(some) or ()):
                 wanted = order[first[len(found)] : ends[len(found)]]
                 owner = int(group[wanted[0]])
@@ -255,12 +251,13 @@ class KeptRows(Single):
 
     def _keep(self, rows_of: Callable[[int], Columns]) -> None:
         """Write the rows of all groups to the plan cache, once, unless they come from there."""
+        many = self._groups >= limits().min_progress_packing_groups
         if self._written or self._identity is None or self._parts is not None:
             return
         self._written = True
 
         def parts() -> Iterator[bytes]:
-            shown = None if self._groups >= SHOWN and not self._all_fit else False
+            shown = None if many and not self._all_fit else False
             with Progress("packing", total=self._groups, unit=" groups", show=shown) as progress:
                 for number in range(self._groups):
                     yield from part_bytes(rows_of(number), self._kinds)

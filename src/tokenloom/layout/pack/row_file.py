@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.layout.pack.piece_table import Columns, Kinds
+from tokenloom.limits import limits
 from tokenloom.store.handles import lazy
 
-__all__ = ["STRETCH", "RowParts", "digest_of", "part_bytes"]
+__all__ = ["RowParts", "digest_of", "part_bytes"]
 
 Int64 = NDArray[np.int64]
-
-STRETCH = 1 << 13  # rows of a part
 
 
 def part_bytes(rows: Columns, kinds: Kinds) -> Iterator[bytes]:
     """The parts of a group, in order; none for a group without rows."""
-    for one in rows.cut(STRETCH):
+    for one in rows.cut(limits().packing_file_part_rows):
         yield one.to_bytes(kinds)
 
 
@@ -43,15 +42,17 @@ class RowParts:
     Attributes:
         kinds: the dtypes in which they are kept.
         first_row: first row of each group, then the number of rows [groups + 1].
+        part_rows: rows of a part; the last one of a group may have fewer.
     """
 
     kinds: Kinds
     first_row: Int64
+    part_rows: int
 
     @lazy
     def first_part(self) -> Int64:
         """First part of each group, then the number of parts [groups + 1]."""
-        parts = -(-np.diff(self.first_row) // STRETCH)
+        parts = -(-np.diff(self.first_row) // self.part_rows)
         return np.concatenate([[0], np.cumsum(parts)]).astype(np.int64)
 
     def parts(self, group: int) -> range:
@@ -60,17 +61,17 @@ class RowParts:
 
     def place(self, group: Int64, rows: Int64) -> tuple[Int64, Int64]:
         """The part of each row, and its number in that part, given the group of each [N]."""
-        part, inside = np.divmod(rows - self.first_row[group], STRETCH)
+        part, inside = np.divmod(rows - self.first_row[group], self.part_rows)
         return self.first_part[group] + part, inside
 
     def first(self, group: int, part: int) -> int:
         """The first row of a part, counted from the start of its group."""
-        return (part - int(self.first_part[group])) * STRETCH
+        return (part - int(self.first_part[group])) * self.part_rows
 
     def size(self, group: Int64, part: Int64) -> Int64:
         """Rows of each part, given the group of each [N]."""
-        left = np.diff(self.first_row)[group] - (part - self.first_part[group]) * STRETCH
-        found: Int64 = np.minimum(left, STRETCH)
+        left = np.diff(self.first_row)[group] - (part - self.first_part[group]) * self.part_rows
+        found: Int64 = np.minimum(left, self.part_rows)
         return found
 
     def columns(self, group: int, part: int, raw: bytes) -> Columns | None:

@@ -2,7 +2,7 @@
 
 One idea: row i belongs to one group (`tokenloom.layout.pack.groups`), and the plan of that group
 says which documents are in the row. A group is planned on first use and its rows are kept
-(`tokenloom.layout.pack.piece_table`), in memory up to `KEPT_BYTES`; when all groups of a large
+(`tokenloom.layout.pack.piece_table`), in memory up to 256 MiB; when all groups of a large
 store have been planned, they are also kept in the plan cache, and no other process plans them
 again. So a row of a full shuffle costs a gather.
 """
@@ -42,8 +42,9 @@ from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.row_file import digest_of, part_bytes
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
+from tokenloom.limits import limits
 from tokenloom.progress import Progress
-from tokenloom.store.derived.on_disk import FEW, IN_MEMORY, OnDisk, recall_on_disk
+from tokenloom.store.derived.on_disk import FEW, OnDisk, recall_on_disk
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
@@ -68,12 +69,6 @@ __all__ = [
 
 Int64 = NDArray[np.int64]
 
-WORTH_KEEPING = 1_000_000  # documents; planning fewer takes hardly longer than checking a file
-
-SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
-
-TOGETHER = 64  # groups of a piece that is planned elsewhere
-
 ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
@@ -96,7 +91,7 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
         spec: how to pack.
         share: has them planned elsewhere, if they are worth keeping; see `group_pieces`.
     """
-    if line.documents < WORTH_KEEPING:
+    if line.documents < limits().min_cached_packing_documents:
         return _work_out(line, spec)
     identity = plan_identity(line, spec)
     found = recall("pack", identity)
@@ -163,9 +158,10 @@ def _announce(line: Bounded, spec: PackSpec) -> None:
 
 
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
-    if line.documents >= SHOWN:
+    many = line.documents >= limits().min_progress_packing_documents
+    if many:
         _announce(line, spec)
-    shown = None if line.documents >= SHOWN else False
+    shown = None if many else False
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         made = plan_groups(line, spec, 0, 0, None, progress.reach)
     return join_groups([made], spec)
@@ -178,10 +174,11 @@ def _shared_out(line: Bounded, spec: PackSpec, share: Share) -> Groups:
 
 def group_pieces(line: Bounded, spec: PackSpec) -> Iterator[dict[str, int]]:
     """The pieces in which the groups of a line may be planned; takes their lengths alone."""
+    piece = limits().packing_piece_groups
     number = document = 0
     while document < line.documents:
-        if number % TOGETHER == 0:
-            yield {"number": number, "document": document, "groups": TOGETHER}
+        if number % piece == 0:
+            yield {"number": number, "document": document, "groups": piece}
         _, bounds = line.bounds(document, min(document + spec.group_docs, line.documents))
         document += documents_in(bounds, spec)
         number += 1
@@ -262,9 +259,6 @@ def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedA
             digest = digest_of(columns_of(planned, bounds[:-1] - bounds[0]), kinds)
         found[number] = LookedAt(planned.tokens.astype(kind), digest)
     return found
-
-
-KEPT_BYTES = 256 << 20  # of rows in memory: 17 to 33 million pieces
 
 
 class Packed:
@@ -376,7 +370,8 @@ class Packed:
     @property
     def _is_large(self) -> bool:
         """Whether the tokens of its rows are not in memory, and too many for who waits."""
-        return "_tokens" not in self.__dict__ and self.groups.tally.rows > IN_MEMORY
+        in_memory = limits().packing_memory_rows
+        return "_tokens" not in self.__dict__ and self.groups.tally.rows > in_memory
 
     @lazy
     def _on_disk(self) -> OnDisk | None:
@@ -427,15 +422,15 @@ class Packed:
             kinds,
             groups.first_row,
             self.kept_as,
-            capacity=KEPT_BYTES // kinds.piece_bytes,
+            capacity=limits().packing_table_bytes // kinds.piece_bytes,
             total=tally.segments + tally.rows,  # a piece in a look-ahead cell is no segment
         )
 
     @property
     def kept_as(self) -> dict[str, Any] | None:
         """Names its plans in the plan cache; None if they are not worth a file."""
-        worth = self.line.documents >= WORTH_KEEPING and not self.groups.sampled
-        return plan_identity(self.line, self.spec) if worth else None
+        few = self.line.documents < limits().min_cached_packing_documents
+        return None if few or self.groups.sampled else plan_identity(self.line, self.spec)
 
     def keep_rows(self, share: Share | None = None) -> bool:
         """Have the plan cache keep the rows of all groups; whether this call made the file.
@@ -443,7 +438,7 @@ class Packed:
         Args:
             share: has pieces planned elsewhere, see `row_bytes`.
         """
-        ends = [*range(0, len(self.groups), TOGETHER), len(self.groups)]
+        ends = [*range(0, len(self.groups), limits().packing_piece_groups), len(self.groups)]
         pieces = [{"low": a, "high": b} for a, b in itertools.pairwise(ends)]
         made = map(self._piece, pieces) if share is None else share(pieces)
         return self._kept.keep_all(one for piece in made for one in piece["groups"])

@@ -25,15 +25,12 @@ from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.slots import StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.tokens import UnitTokens
+from tokenloom.limits import limits
 from tokenloom.store.handles import lazy
 
 __all__ = ["Spliced", "Triples"]
 
 Int64 = NDArray[np.int64]
-
-MANY = 1 << 12  # rows whose tokens are looked up in steps, which are made for a whole epoch
-
-KEPT_STEPS = 2  # epochs
 
 BLOCK_TOKENS = 1 << 18  # adjacent documents of about this many tokens are fetched together
 
@@ -167,7 +164,7 @@ class Spliced:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Stored tokens of each row [N]."""
-        if isinstance(epoch, int) and len(rows) >= MANY:
+        if isinstance(epoch, int) and len(rows) >= limits().min_splice_step_rows:
             steps = self.token_steps(epoch)
             if steps is not None:
                 return steps.at(rows)
@@ -182,7 +179,7 @@ class Spliced:
         found = self._steps.get(epoch)
         if found is None:
             found = tokens.rows(epoch)
-            self._steps = with_newest(self._steps, epoch, found, KEPT_STEPS)
+            self._steps = with_newest(self._steps, epoch, found, limits().kept_splice_steps)
         return found
 
     def tokens_between(self, first: int, last: int) -> int | None:

@@ -30,6 +30,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Choices
 from tokenloom.layout.splice.shares import Edges, floor_sum
 from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.limits import limits
 from tokenloom.random.keys import GOLDEN, children, draws, key
 from tokenloom.random.permute import Feistel, hash_sorted
 
@@ -38,8 +39,6 @@ __all__ = ["Axes", "Duplicates", "Edged", "Even", "Way", "Wrapped", "jitter", "p
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
-
-KEPT_TABLES = 64
 
 SORTED, TOGETHER = 64, 1 << 14  # largest n that is sorted, permutations at a time
 
@@ -128,7 +127,9 @@ class Axes:
         order = self.starts(every, one * len(every), one * document, one * epoch)
         sizes = choices.offsets(order, one * length)
         made = order, np.concatenate([[0], np.cumsum(sizes)])
-        self._tables = with_newest(self._tables, (document, epoch), made, KEPT_TABLES)
+        self._tables = with_newest(
+            self._tables, (document, epoch), made, limits().kept_splice_tables
+        )
         return made
 
 

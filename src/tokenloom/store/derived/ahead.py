@@ -18,17 +18,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.cache import Fetchers
 from tokenloom.store.handles import Bell
 
-__all__ = ["AHEAD_BYTES", "STEP_BYTES", "in_turn", "read_through"]
+__all__ = ["in_turn", "read_through"]
 
 T = TypeVar("T")
-
-AHEAD_BYTES = 64 << 20  # that are ready or under way, unless one thing alone has more
-
-STEP_BYTES = 2 << 20  # read at a time: 32 of them may be under way
 
 WAITING = 2  # times as many things as are fetched at once: a slow one keeps no thread idle
 
@@ -37,14 +34,15 @@ def in_turn(
     makes: Iterable[tuple[int, Callable[[], T]]],
     source: ByteSource,
     *,
-    most: int = AHEAD_BYTES,
+    most: int | None = None,
 ) -> Iterator[T]:
     """What some functions give, in their order; several are called at the same time.
 
     Args:
         makes: (bytes of what it gives, function) of each; asked for one after the other.
         source: what they read from; it says how many requests it answers at once.
-        most: bytes that may be ready or under way.
+        most: bytes that may be ready or under way, unless one thing alone has more; None for 64
+            MiB.
 
     Raises:
         Exception: what a function raised, when it is its turn.
@@ -54,6 +52,7 @@ def in_turn(
     ['a', 'b']
     """
     parallel = getattr(source, "parallel", 1)
+    most = limits().read_ahead_bytes if most is None else most
     if parallel < 2:
         yield from (make() for _, make in makes)
         return
@@ -80,9 +79,9 @@ def in_turn(
 
 
 def read_through(
-    source: ByteSource, name: str, size: int, root: str, *, step: int = STEP_BYTES
+    source: ByteSource, name: str, size: int, root: str, *, step: int | None = None
 ) -> Iterator[NDArray[np.uint8]]:
-    """The first `size` bytes of a file, in order, `step` at a time.
+    """The first `size` bytes of a file, in order, `step` at a time (2 MiB).
 
     >>> import pathlib, tempfile
     >>> from tokenloom.store.byte_source import LocalSource
@@ -92,6 +91,7 @@ def read_through(
     ...     [part.tobytes() for part in parts]
     [b'hell', b'o']
     """
+    step = limits().read_ahead_step_bytes if step is None else step
     asked = [(name, low, min(step, size - low)) for low in range(0, size, step)]
     makes = ((one[2], functools.partial(read_exactly, source, [one], root)) for one in asked)
     return (part for (part,) in in_turn(makes, source))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.limits import limits
 from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.reader import Reader
 
@@ -30,16 +31,15 @@ BUDGET_BYTES = 256 << 20
 
 DOCUMENT_BYTES = 64  # memory for one document while a range is sorted
 
-BLOCK_DOCUMENTS = 1 << 16  # documents whose hashes are read at a time
-
 _DIGITS = re.compile(r"[0-9a-f]{8,32}")
 
 
 def hash_blocks(reader: Reader) -> Iterator[tuple[int, UInt64]]:
     """The hashes of all documents in order, as (first document, hashes [D, 2])."""
+    chunk = limits().hash_chunk_documents
     documents = reader.manifest.documents
-    for first in range(0, documents, BLOCK_DOCUMENTS):
-        last = min(first + BLOCK_DOCUMENTS, documents)
+    for first in range(0, documents, chunk):
+        last = min(first + chunk, documents)
         yield first, stored_hashes(reader, first, last)[:, 0]
 
 

@@ -2,7 +2,7 @@
 
 One idea: a hash is found by reading the hashes of all documents (16 bytes each). Whoever has done
 that once may keep them sorted, so that the next one is found by reading one *part*. Documents are
-spread over parts by the first 32 bits of their hash, about `LOAD` to a part; a part has the first
+spread over parts by the first 32 bits of their hash, about 4,096 to a part; a part has the first
 64 bits of each hash and its document, 16 bytes together, ascending. Digits to look for are at least
 eight, so all that start with them are in one part.
 
@@ -12,7 +12,7 @@ the store has documents, and random documents must be where they belong. What is
 with the hash that the store itself keeps. If anything differs, there is no index.
 
 Cost: 10^7 documents are sorted in 2.4 s of CPU time and kept in 160 MB; a hash is then found in
-0.2 ms. Sorting takes `BUDGET` bytes of memory, and reads all hashes once for each 5.6 million of
+0.2 ms. Sorting takes 256 MiB of memory, and reads all hashes once for each 5.6 million of
 them.
 """
 
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
 from tokenloom.store.derived.duplicates import hash_blocks, starts_with
 from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.plan_cache import Parts, random_places, recall_parts, remember_parts
@@ -40,19 +41,19 @@ KIND = "document-hashes"
 
 ITEM = np.dtype([("high", "<u8"), ("document", "<u8")])
 
-LOAD = 4096  # documents for which there is one part
-
-BUDGET = 256 << 20  # bytes of memory
-
 DOCUMENT_BYTES = 48  # of memory for one document while it is sorted
 
 
 def _identity(reader: Reader) -> dict[str, Any]:
-    return {"store": reader.manifest.digest, "documents": reader.manifest.documents, "load": LOAD}
+    return {
+        "store": reader.manifest.digest,
+        "documents": reader.manifest.documents,
+        "part_documents": limits().hash_index_part_documents,
+    }
 
 
 def _parts_of(documents: int) -> int:
-    return max(1, -(-documents // LOAD))
+    return max(1, -(-documents // limits().hash_index_part_documents))
 
 
 def _part(high: UInt64, parts: int) -> Int64:
@@ -157,7 +158,7 @@ def _sorted_parts(reader: Reader, tell: Callable[[str], None]) -> Iterator[bytes
     """The bytes of each part, in order; some parts are sorted at a time."""
     documents = reader.manifest.documents
     parts = _parts_of(documents)
-    rounds = min(parts, max(1, -(-documents * DOCUMENT_BYTES // BUDGET)))
+    rounds = min(parts, max(1, -(-documents * DOCUMENT_BYTES // limits().hash_index_sort_bytes)))
     for number in range(rounds):
         low, end = parts * number // rounds, parts * (number + 1) // rounds
         some = [np.empty(0, ITEM)]

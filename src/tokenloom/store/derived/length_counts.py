@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
 from tokenloom.store.reader import Reader
 
 __all__ = ["Doubling", "LengthCounts", "count_lengths", "count_pieces"]
 
 Int64 = NDArray[np.int64]
-
-SHORT = 1 << 16  # tokens; shorter lengths have a slot each
 
 
 class Doubling(NamedTuple):
@@ -113,12 +112,12 @@ def count_pieces(pieces: Iterable[NDArray[Any]]) -> LengthCounts:
     >>> count_pieces([np.array([3, 1]), np.array([3])]).documents.tolist()
     [1, 2]
     """
-    slots = np.zeros(SHORT, np.int64)
+    slots = np.zeros(limits().short_length_tokens, np.int64)
     long = [np.empty(0, np.int64)]
     for lengths in pieces:
-        if int(lengths.max(initial=0)) >= SHORT:
-            long.append(lengths[lengths >= SHORT].astype(np.int64))
-            lengths = lengths[lengths < SHORT]
+        if int(lengths.max(initial=0)) >= len(slots):
+            long.append(lengths[lengths >= len(slots)].astype(np.int64))
+            lengths = lengths[lengths < len(slots)]
         found = np.bincount(lengths)
         slots[: len(found)] += found
     short = np.flatnonzero(slots)

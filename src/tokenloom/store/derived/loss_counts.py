@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
@@ -29,8 +30,6 @@ Int64 = NDArray[np.int64]
 
 LOSS_VALUES = {"loss_mask": "0 or 1", "loss_weights": "0, or 1e-45 to 3.4e+38"}
 """What is allowed in a loss column, in words: weights are given as float32."""
-
-TOGETHER = 1 << 22  # tokens read at a time, where two columns have to be multiplied
 
 
 def first_wrong_loss(column: str, values: NDArray[Any]) -> int | None:
@@ -100,13 +99,14 @@ def trained_tokens(reader: Reader, columns: list[str], start: Int64, stop: Int64
 
     Two columns are read: which tokens both train on does not follow from their counts.
     """
+    chunk = limits().loss_chunk_tokens
     if len(columns) == 1:
         return loss_counts(reader, columns[0], start, stop)
     found = np.empty(len(start), np.int64)
     edges = np.concatenate([[0], np.cumsum(stop - start)])
     first = 0
     while first < len(start):
-        last = int(np.searchsorted(edges, edges[first] + TOGETHER, side="right")) - 1
+        last = int(np.searchsorted(edges, edges[first] + chunk, side="right")) - 1
         last = max(last, first + 1)
         trained = np.ones(int(edges[last] - edges[first]), np.bool_)
         for column in columns:

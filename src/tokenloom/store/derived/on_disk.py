@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import TokenloomError
 from tokenloom.store import plan_cache
 
-__all__ = ["FEW", "IN_MEMORY", "OnDisk", "recall_on_disk"]
-
-IN_MEMORY = 1 << 26  # integers; where somebody waits, more of them stay in their file
+__all__ = ["FEW", "OnDisk", "recall_on_disk"]
 
 FEW = 1 << 17  # that are looked up one by one
 

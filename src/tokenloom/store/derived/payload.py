@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tokenloom import native
 from tokenloom.arrays import distinct
 from tokenloom.errors import StoreCorrupt, StoreError
+from tokenloom.limits import limits
 from tokenloom.store import coalesce
 from tokenloom.store.byte_source import LocalSource, came_short
 from tokenloom.store.coalesce import FILE_SHIFT
@@ -39,8 +40,6 @@ from tokenloom.store.shard import OpenColumn, corrupt
 __all__ = ["InFiles", "Payloads", "adopt", "payloads_of", "read_failed"]
 
 Int64 = NDArray[np.int64]
-
-OPEN = 512  # payloads kept open; each has a descriptor
 
 DAMAGED = -2  # as in src/native/_payload.h
 
@@ -107,7 +106,7 @@ class Payloads(Single):
         used, place = distinct(shard)
         which = np.zeros_like(shard) if place is None else place
         columns = [reader.shard(number).columns[column] for number in used.tolist()]
-        if len(used) > OPEN or not all(map(_is_readable, columns)):
+        if len(used) > limits().open_payloads or not all(map(_is_readable, columns)):
             return None
         before = [one.first_byte // one.item for one in columns]
         if any(before):  # files of others: elements are counted from the start of the file
@@ -135,6 +134,7 @@ class Payloads(Single):
         return Took(len(first), int((-(-size // rules.cap)).sum()), int(size.sum()), useful)
 
     def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
+        most = limits().open_payloads
         opened = reader.shard(number).columns[column]
         key = opened.file, column, mapped
         with self._lock:
@@ -169,7 +169,7 @@ class Payloads(Single):
                 ) from error
         with self._lock:
             made = self._open.setdefault(key, made)
-            while len(self._open) > OPEN:
+            while len(self._open) > most:
                 self._open.popitem(last=False)
         return made
 
