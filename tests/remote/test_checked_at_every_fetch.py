@@ -1,12 +1,16 @@
 """Bytes from a network are checked each time they come, also through a disk cache."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
+from everyformat import EVERY
+from foreignfiles import some_documents
 from test_read_stores import upload
 
 import tokenloom as tl
+from tokenloom.cli import main
 
 TOKENS = "input_ids"
 
@@ -136,3 +140,34 @@ def test_a_file_on_this_machine_is_checked_once(store):
     before = store.reads.bytes
     store.tokens(0, 100)
     assert store.reads.bytes - before == 200
+
+
+# in place, converted, and decoded
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("megatron uint16", ".bin"), ("flat uint64", ".bin"), ("parquet, two files", ".parquet")],
+)
+@pytest.mark.parametrize("cached", [False, True])
+def test_sealed_foreign_files_are_checked_again_too(
+    ranges, tmp_path, monkeypatch, name, suffix, cached
+):
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "plans"))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    path, said, expected = EVERY[name](folder, some_documents(count=40))
+    seal, more = str(tmp_path / "seal"), [f"--{k.replace('_', '-')}={v}" for k, v in said.items()]
+    assert main(["seal", str(path), "--to", seal, *more]) == 0
+    upload(folder, "s3://bucket/sealed")
+    url = "s3://bucket/sealed" + str(path)[len(str(folder)) :]
+    options = {"cache_bytes": 0} | ({"disk_cache": tmp_path / "pieces"} if cached else {})
+    remote = tl.open(url, seal=seal, **said, **options)
+    assert remote.document(3).tolist() == expected[3]
+    if cached:
+        for piece in (tmp_path / "pieces").iterdir():
+            piece.unlink()
+    ranges.set(elsewhere=True, only=suffix)
+    for _ in range(2):
+        with pytest.raises(tl.StoreCorrupt, match=re.escape(suffix)):
+            remote.document(3)
+    ranges.set()
+    assert remote.document(3).tolist() == expected[3]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, Range, drop_copies, read_exactly
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
@@ -287,6 +287,13 @@ class PieceLine:
 
     def _converted(self, number: int, low: int, high: int) -> Array:
         """A chunk as it is given to others."""
+        try:
+            return self._read_chunk(number, low, high)
+        except StoreCorrupt:
+            drop_copies(self._source, self._ranges_of(self.pieces[number], low, high))
+            raise
+
+    def _read_chunk(self, number: int, low: int, high: int) -> Array:
         piece = self.pieces[number]
         if isinstance(piece, RawPiece):
             found = self._raw(piece, low, high)
@@ -306,6 +313,13 @@ class PieceLine:
                 f"elements {low:,} to {high:,}: the crc32c is not the one of its seal",
             )
         return made
+
+    def _ranges_of(self, piece: Piece, low: int, high: int) -> list[Range]:
+        """Where elements are in their file; of a coded piece, the whole file."""
+        if isinstance(piece, RawPiece):
+            size = np.dtype(piece.dtype).itemsize
+            return [(piece.file, piece.first_byte + low * size, (high - low) * size)]
+        return [(piece.file, 0, self._source.size(piece.file) or 0)]
 
     def _checked(self, number: int, found: Array, low: int) -> Array:
         """The same values, if all of them are ids, or what a further column can hold."""

@@ -32,6 +32,7 @@ __all__ = [
     "Traffic",
     "came_short",
     "checking",
+    "drop_copies",
     "new_buffer",
     "read_exactly",
 ]
@@ -84,10 +85,15 @@ def checking(source: ByteSource, ranges: Sequence[Range]) -> Iterator[None]:
     try:
         yield
     except StoreCorrupt:
-        drop = getattr(source, "drop", None)
-        if drop is not None:
-            drop(ranges)
+        drop_copies(source, ranges)
         raise
+
+
+def drop_copies(source: ByteSource, ranges: Sequence[Range]) -> None:
+    """Let a source forget copies of these ranges, which turned out to be wrong."""
+    drop = getattr(source, "drop", None)
+    if drop is not None:
+        drop(ranges)
 
 
 def came_short(asked: Range, got: int, root: str) -> StoreCorrupt:
