@@ -7,6 +7,7 @@ controls, which break the code and expect the law to notice.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenloom as tl
+from tokenloom.testing import tiny
 
 Law = Callable[[Any, random.Random], None]
 
@@ -23,8 +25,16 @@ LAWS: dict[str, Law] = {}
 
 
 def law(function: Law) -> Law:
+    """A test of the law on random runs; for some of them all internal sizes are tiny."""
     LAWS[function.__name__.removeprefix("test_")] = function
-    return given(draw=st.randoms(use_true_random=True))(function)
+
+    def test(known, draw, small):
+        with tiny() if small else contextlib.nullcontext():
+            function(known, draw)
+
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(test, name, getattr(function, name))
+    return given(draw=st.randoms(use_true_random=True), small=st.booleans())(test)
 
 
 def breaks(function: Law, known, seeds=range(40)) -> bool:

@@ -217,7 +217,7 @@ def test_stores_and_builds_are_the_same_under_tiny_limits(tmp_path, monkeypatch)
             tokenizer="bytes",
             id_key="id",
             shard_tokens=700,
-            allow_duplicates=True,
+            duplicates="warn",
             progress=False,
         )
         store.verify(progress=False)
