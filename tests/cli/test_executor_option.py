@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom import cluster
@@ -74,9 +75,7 @@ def test_a_certificate_is_computed_again_where_it_is_said(run_file, tmp_path, ca
     assert main([*check, "--executor", "local"]) == 0
     capsys.readouterr()
     assert main([*check, "--executor", WHERE]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert f"found {WHERE!r} with --check alone" in str(told)
-    assert "Add --full" in str(told)
+    assert "--full" in json.loads(capsys.readouterr().out)["message"]
 
 
 def test_files_of_others_are_verified_by_one_process(tmp_path, capsys):
@@ -87,12 +86,8 @@ def test_files_of_others_are_verified_by_one_process(tmp_path, capsys):
     capsys.readouterr()
     assert main([*line, "--executor", WHERE]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert f"--executor: found {WHERE!r}, but {tmp_path}/train.bin is a store of another" in told
-    assert "every node would read all of it" in told
-    assert "Use --executor local, or copy it into our format: tokenloom convert." in told
+    assert f"--executor: found {WHERE!r}" in told
+    assert f"{tmp_path}/train.bin" in told
     np.save(tmp_path / "ids.npy", np.array([5, 6, 7], np.uint16))
-    with pytest.raises(
-        tl.ConfigError, match=r"ids\.npy is a store of another project: to identify"
-    ):
-        cluster.check_store(tmp_path / "ids.npy")
+    refused(lambda: cluster.check_store(tmp_path / "ids.npy"), tl.ConfigError, "ids.npy")
     assert cluster.check_store(tmp_path / "ids.npy", executor="local").ok

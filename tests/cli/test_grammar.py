@@ -120,7 +120,7 @@ def test_other_values_for_a_store_are_refused_not_ignored(words, tmp_path, capsy
     tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
     typed = [str(tmp_path / "toy") if word == "STORE" else word for word in words]
     assert main([*typed, "--set", "seed=3"]) == 2
-    assert "--set: found seed=3, allowed: only with a run file" in capsys.readouterr().err
+    assert "--set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_option_of_another_kind_of_target_is_refused_not_ignored(words, tmp_p
     (tmp_path / "rows.jsonl").write_text('{"input_ids": [1]}')
     named = {"STORE": "toy", "RUN": "run.yaml", "ROWS": "rows.jsonl"}
     assert main([str(tmp_path / named[word]) if word in named else word for word in words]) == 2
-    assert "where it has no effect. Leave it out." in capsys.readouterr().err
+    assert words[-2] in capsys.readouterr().err
 
 
 def test_the_usual_values_of_show_are_those_of_its_options():
@@ -147,40 +147,32 @@ def test_the_usual_values_of_show_are_those_of_its_options():
     assert {name: verb.get_default(name) for name in USUAL} == USUAL
 
 
-REFUSED = {
-    "show stores/wiki --doc c17": "--doc: found 'c17', allowed: the number of a document, from 0. "
-    "For that id: tokenloom find STORE c17. Help: tokenloom show --help",
-    "where run.yaml --doc 'a b'": "--doc: found 'a b', allowed: the number of a document, from 0. "
-    "For that id: --id 'a b'. Help: tokenloom where --help",
-    "splice audit s --seq-len 8 --doc-index x": "--doc-index: found 'x', allowed: the number of a "
-    "document, from 0. For that id: tokenloom find STORE x. Help: tokenloom splice audit --help",
-    "shwo stores/wiki": "Did you mean 'show'? Help: tokenloom --help",
-    "show stores/wiki --dco 1": "--dco: no such option. Did you mean '--doc'? Help: tokenloom show "
-    "--help",
-    "check run.yaml seed=3": "seed=3: nothing is expected there. Help: tokenloom check --help",
-    "simulate run.yaml --cache 2GiX": "--cache: found '2GiX', allowed: a number of bytes, such as "
-    "1000000, 500MB or 2GiB. Help: tokenloom simulate --help",
-    "at run.yaml --batch-size 4:x": "--batch-size: found '4:x', allowed: rows of a step, or pairs "
-    "EXAMPLES:ROWS, such as 64 or 0:64,6400:128. Help: tokenloom at --help",
-    "simulate run.yaml --latency soon": "--latency: found 'soon', allowed: a number. Help: "
-    "tokenloom simulate --help",
-    "pack-plan s --seq-len many": "--seq-len: found 'many', allowed: an integer. Help: tokenloom "
-    "pack-plan --help",
-    "build a.txt -o s --engine quick": "--engine: found 'quick', allowed: auto, reference, "
-    "tiktoken, fast. Help: tokenloom build --help",
-    "build a.txt -o s --template-args {": "--template-args: found '{', allowed: JSON (",
-    "build a.txt": "the following arguments are required: -o/--out. Help: tokenloom build --help",
-}
+REFUSED = [
+    ("show stores/wiki --doc c17", "--doc", "'c17'", "tokenloom find STORE c17"),
+    ("where run.yaml --doc 'a b'", "--doc", "--id 'a b'"),
+    ("splice audit s --seq-len 8 --doc-index x", "--doc-index", "'x'", "splice audit --help"),
+    ("shwo stores/wiki", "'show'"),
+    ("show stores/wiki --dco 1", "--dco", "'--doc'"),
+    ("check run.yaml seed=3", "seed=3"),
+    ("simulate run.yaml --cache 2GiX", "--cache", "'2GiX'"),
+    ("at run.yaml --batch-size 4:x", "--batch-size", "'4:x'"),
+    ("simulate run.yaml --latency soon", "--latency", "'soon'"),
+    ("pack-plan s --seq-len many", "--seq-len", "'many'"),
+    ("build a.txt -o s --engine quick", "--engine", "'quick'", "fast"),
+    ("build a.txt -o s --template-args {", "--template-args", "'{'"),
+    ("build a.txt", "-o/--out"),
+]
 
 
-@pytest.mark.parametrize("typed", REFUSED)
-def test_a_wrong_command_line_is_told_what_was_found_and_what_is_allowed(typed, capsys):
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
+def test_a_wrong_command_line_is_one_line_that_names_the_option_and_its_value(case, capsys):
+    typed, *named = case
     with pytest.raises(SystemExit, match="2"):
         main(shlex.split(typed))
-    told = capsys.readouterr().err
-    assert told.startswith("tokenloom: ")
-    assert REFUSED[typed] in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("tokenloom: ")
+    assert message.count("\n") == 1
+    assert [part for part in named if part not in message] == []
 
 
 def test_no_option_of_a_command_is_read_by_a_function_that_says_invalid_value():

@@ -75,19 +75,19 @@ def test_blame_prints_the_documents_and_the_edit(run, described, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("words", "code", "named"),
     [
-        (["simulate", "none.json", "--batch-size", 8], 3, "none.json: no such file"),
+        (["simulate", "none.json", "--batch-size", 8], 3, "none.json"),
         (["simulate", "RUN", "--batch-size", 8, "--steps", 0], 2, "--steps: found 0"),
-        (["simulate", "RUN", "--batch-size", 1, "--ranks", 2], 2, "--batch-size: found 1 rows"),
-        (["blame", "RUN", "--losses", "none.csv", "--batch-size", 8], 3, "none.csv: there is no"),
-        (["blame", "RUN", "--losses", "RUN", "--batch-size", 8], 3, "no record has a 'loss'"),
+        (["simulate", "RUN", "--batch-size", 1, "--ranks", 2], 2, "--batch-size: found 1"),
+        (["blame", "RUN", "--losses", "none.csv", "--batch-size", 8], 3, "none.csv"),
+        (["blame", "RUN", "--losses", "RUN", "--batch-size", 8], 3, "'loss'"),
     ],
 )
-def test_errors_are_one_paragraph_with_a_code(described, capsys, words, code, message):
+def test_errors_have_a_code_and_name_the_value(described, capsys, words, code, named):
     found, out, err = ask(capsys, *[described if word == "RUN" else word for word in words])
     assert (found, out) == (code, "")
-    assert message in err
+    assert named in err
 
 
 def test_a_file_that_is_no_description_is_refused(tmp_path, capsys):

