@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,6 +52,14 @@ from tokenloom.store.handles import lazy
 __all__ = ["Dataset", "dataset_of", "source_of"]
 
 Int64 = NDArray[np.int64]
+
+OF_STORES = ("windows", "pack", "splice", "select", "split")
+
+INSTEAD = dict.fromkeys(OF_STORES, "This run is laid out already; call it on the store.") | {
+    "num_examples": "Use len(run).",
+    "num_tokens": "Use len(run) * run.seq_len for its cells, run.tokens_in(len(run)) for the "
+    "stored tokens in them, or store.num_tokens.",
+}
 
 
 class Dataset(Settings, Questions):
@@ -109,6 +117,14 @@ class Dataset(Settings, Questions):
             check_names("max_epochs", rule.max_epochs, list(self.sources))
         check_names("initial", rule.initial, list(self.sources))
         check_changes(rule, self.edits[done:], shuffle is not None, bool(self.edits))
+
+    if not TYPE_CHECKING:  # with it, a type checker would accept any name
+
+        def __getattr__(self, name: str) -> object:
+            if name in INSTEAD:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}. {INSTEAD[name]}")
+            return object.__getattribute__(self, name)  # raises Python's own error
 
     # -- what to change ------------------------------------------------------------------
 

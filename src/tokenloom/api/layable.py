@@ -8,7 +8,7 @@ have the same defaults. A default of None depends on something else; the docstri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,13 @@ __all__ = ["Layable"]
 
 Numbers = Sequence[float] | NDArray[Any]
 
+OF_RUNS = (
+    *("shuffle", "era_shuffle", "block_shuffle", "epochs", "seed", "take", "render"),
+    *("batch", "spans", "at", "where", "audit", "simulate"),
+)
+
+INSTEAD = dict.fromkeys(OF_RUNS, "Lay out its documents first: store.pack(2048).shuffle().")
+
 FOUND = ("pad_id", "label_layout")  # of a rendering: None depends on the store and the layout
 
 
@@ -51,6 +58,14 @@ class Layable:
 
     def __init__(self, reader: Reader, path: str, choice: Choice | None) -> None:
         self._reader, self._path, self._choice = reader, path, choice
+
+    if not TYPE_CHECKING:  # with it, a type checker would accept any name
+
+        def __getattr__(self, name: str) -> object:
+            if name in INSTEAD:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}. {INSTEAD[name]}")
+            return object.__getattribute__(self, name)  # raises Python's own error
 
     @near_misses("windows")
     def windows(

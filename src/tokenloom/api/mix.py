@@ -27,7 +27,7 @@ from tokenloom.order.prices import TokenCount
 __all__ = ["mix"]
 
 
-@near_misses("mix")
+@near_misses("mix", seed="Call .seed(3) on the mix.")
 def mix(
     sources: Mapping[str, Dataset],
     *,

@@ -24,6 +24,11 @@ from tokenloom.random.keys import check_seed
 __all__ = ["Settings"]
 
 
+SEED = "The seed is set on the run: .shuffle().seed(3)."
+
+BUFFER = "Every row may come anywhere; .era_shuffle(n) keeps rows inside stretches of n."
+
+
 class Settings(ABC):
     """What may be set in a dataset.
 
@@ -52,6 +57,7 @@ class Settings(ABC):
     def tokens_in(self, examples: int) -> int:
         """The number of stored tokens in the first `examples`."""
 
+    @near_misses("shuffle", seed=SEED, buffer_size=BUFFER)
     def shuffle(
         self,
         shuffle: bool | int | Shuffle | None = None,
@@ -74,11 +80,12 @@ class Settings(ABC):
             found = replace(found, perm_type=perm_type)
         return self._shuffled(found)
 
+    @near_misses("era_shuffle", seed=SEED)
     def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Self:
         """A copy with its rows shuffled inside stretches of `length` rows."""
         return self._shuffled(EraShuffle(length=length, perm_type=perm_type))
 
-    @near_misses("block_shuffle")
+    @near_misses("block_shuffle", seed=SEED)
     def block_shuffle(
         self,
         shuffle: BlockShuffle | None = None,

@@ -93,6 +93,12 @@ class Named(ABC):
     def renders(self) -> list[RenderSpec]:
         """How its rows are rendered."""
 
+    @property
+    def input_ids(self) -> Array:
+        """`tokens`, by the name that models take."""
+        tokens: Array = self["input_ids"]
+        return tokens
+
     def keys(self) -> tuple[str, ...]:
         """The names in `dict(batch)`."""
         return KEYS if self._step is None else (*KEYS, "examples_after")
