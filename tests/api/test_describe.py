@@ -367,7 +367,7 @@ def changed(config, path, value):
         ("epoch", 1, r"\$\.epoch: unknown key.*Did you mean 'epochs'"),
         ("store", KeyError, r"\$\.store: missing"),
         ("format", "tokenloom.dataset/9", r"\$\.format: found 'tokenloom.dataset/9'"),
-        ("order_version", 99, r"\$\.order_version: found 99, and this version knows 2"),
+        ("order_version", 99, r"\$\.order_version: found 99, and this version knows 3"),
         ("seed", "7", r"\$\.seed: found '7'"),
         ("seed", -1, r"\$\.seed: found -1"),
         ("seed", True, r"\$\.seed: found True"),
