@@ -27,7 +27,7 @@ MEASURES = {
 HEADS = ("published", "ours, Levanter's order", "ours, our own order")
 PERM_TYPES = ("levanter", "feistel")  # theirs, ours
 STRATEGIES = ("full", "era", "block")
-TABLE = "test_the_command_of_the_note_prints_its_table_its_bars_and_a_fair_one"
+TABLE = "test_be_01_be_02_the_published_command_prints_the_published_table"
 READS = {
     "reads_issued": ("35,650", "20", "287"),
     "examples": ("40,960", "40,960", "40,960"),
@@ -111,7 +111,7 @@ def mixing() -> Section:
 def reads() -> Section:
     """Reads of 20 requests of 2,048 examples, and the sizes that they follow from."""
     found = _bench("data-loading")["results"]
-    test = "test_the_published_reads_come_out_to_the_last_one"
+    test = "test_be_05_the_published_reads_come_out_to_the_last_one"
     figures = []
     for place, strategy in enumerate(STRATEGIES):
         for count, published in READS.items():

@@ -69,7 +69,7 @@ def test_every_test_that_the_page_names_exists():
 # -- the rows behind tables ----------------------------------------------------------------
 
 
-def test_be_10_our_rows_are_those_of_a_scan(made):
+def test_our_rows_are_those_of_a_scan(made):
     for documents, (_, rows, _) in list(published_packing.SCANNED.items())[:2]:
         sizes = packing.document_lengths(documents, published_packing.LOG_MEDIAN)
         assert packing.scan(sizes.tolist()) == rows
@@ -78,7 +78,7 @@ def test_be_10_our_rows_are_those_of_a_scan(made):
     assert list(judged)[-2:] == ["1,000,000 documents: rows", "1,000,000 documents: fill"]
 
 
-def test_be_09_all_ways_to_positions_give_the_same():
+def test_all_ways_to_positions_give_the_same():
     for documents in published_times.DOCUMENTS:
         first, *others = [way() for way in packing.position_ways(documents).values()]
         assert (np.diff(first, axis=1) != 1).sum() == 64 * (documents - 1)

@@ -1,7 +1,5 @@
 """The table of splices: what it times is the published construction, or it is refused."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -45,20 +43,3 @@ def test_the_rival_gives_windows_of_the_documents_at_the_right_end(store, fields
     for row in batch["tokens"]:
         starts = [(one, t) for one in documents for t in np.flatnonzero(one == row[left])]
         assert any(np.array_equal(one[t : t + splice.HALF], row[left:]) for one, t in starts)
-
-
-def test_be_11_splices_are_at_least_half_as_fast_as_plain_windows(store):
-    """CPU time of the same number of examples, in turns; the best of several."""
-    windows = store.windows(splice.SEQ).shuffle().epochs(None)
-    spliced = store.splice(splice.SEQ, content_length=2048, sampler="stream")
-    loaders = [tl.Loader(run, 16) for run in (windows, spliced)]
-    best = [np.inf, np.inf]
-    for _ in range(7):
-        for place, loader in enumerate(loaders):
-            begin = time.process_time()
-            for _ in range(40):
-                next(loader)
-            best[place] = min(best[place], time.process_time() - begin)
-    for loader in loaders:
-        loader.close()
-    assert best[1] <= 2 * best[0]

@@ -20,29 +20,6 @@ def run(capsys, *flags):
     return code, capsys.readouterr().out
 
 
-def test_the_published_reads_come_out_to_the_last_one(capsys):
-    code, out = run(capsys, "--json")
-    results = json.loads(out)["results"]
-    reads = {name: found["reads_issued"]["mean"] for name, found in results["levanter"].items()}
-    assert (code, reads) == (0, {"full": 35_650, "era": 20, "block": 287})
-    fair = {name: found["reads_issued"]["mean"] for name, found in results["feistel"].items()}
-    # k (N - k + 1) / N runs in a random request of k of N rows; 16 (128 - 15) / 128 block runs
-    assert fair["full"] / 40_960 == pytest.approx(0.875, abs=0.01)
-    assert fair["era"] == 20
-    assert fair["block"] == pytest.approx(282, abs=20)
-
-
-def test_the_tables_have_the_published_columns(capsys):
-    code, out = run(capsys, *SMALL)
-    assert code == 0
-    assert (
-        "| Strategy | reads_issued | examples | reads/example | estimated_read_reduction |" in out
-    )
-    for column in ("elapsed_s", "examples/s", "tokens/s", "p50_ms", "p95_ms", "reads_saved"):
-        assert column in out
-    assert "2.0 passes over the store" in out
-
-
 class Clock:
     """A clock that a test moves: requests take 1, 2, 3 and 4 seconds."""
 
@@ -78,20 +55,6 @@ def test_speeds_are_those_of_the_requests(capsys, monkeypatch):
             assert counts["examples"]["mean"] == 1024
             assert counts["reads/example"]["mean"] == reads / 1024
             assert counts["estimated_read_reduction"]["mean"] == 1 - reads / 1024
-
-
-def test_a_run_is_compared_with_an_earlier_one(capsys, tmp_path):
-    _, out = run(capsys, *SMALL, "--json")
-    (tmp_path / "old.json").write_text(out)
-    code, out = run(capsys, *SMALL, "--compare", str(tmp_path / "old.json"))
-    assert code == 0
-    assert "no difference" in out
-    assert "times as long" in out
-    code, out = run(capsys, *SMALL, "--seed", "1", "--compare", str(tmp_path / "old.json"))
-    assert code == 1
-    assert "differs" in out
-    code, _ = run(capsys, *SMALL, "--compare", str(tmp_path / "old.json"), "--max-slowdown", "1e-9")
-    assert code == 1
 
 
 def test_flags_that_cannot_be_meant_are_refused(capsys):

@@ -105,7 +105,7 @@ def counted(run):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("order", shuffles.ORDERS)
-def test_ev_09_reads_of_an_order_are_those_that_a_loader_counts(order, tmp_path):
+def test_reads_of_an_order_are_those_that_a_loader_counts(order, tmp_path):
     (arm,) = (one for one in shuffles.ARMS if one.name == order)
     trial = Trial(arm, 0, 40, tmp_path)
     run = load_run("shuffle", trial, [("text", shuffles.topic_corpus(trial).store)])
@@ -115,7 +115,7 @@ def test_ev_09_reads_of_an_order_are_those_that_a_loader_counts(order, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_be_08_blocks_save_most_reads_of_a_full_shuffle_in_a_larger_corpus(tmp_path):
+def test_blocks_save_most_reads_of_a_full_shuffle_in_a_larger_corpus(tmp_path):
     found = {}
     for arm in shuffles.ARMS[: len(shuffles.ORDERS)]:
         trial = Trial(arm, 0, 80, tmp_path)
@@ -127,7 +127,7 @@ def test_be_08_blocks_save_most_reads_of_a_full_shuffle_in_a_larger_corpus(tmp_p
         assert found[name]["reads_larger"] < full["reads_larger"] / 2
 
 
-def test_ev_09_be_08_the_ablation_tells_loss_bits_speed_and_reads_of_every_order():
+def test_the_ablation_tells_loss_bits_speed_and_reads_of_every_order():
     one = EXPERIMENTS["shuffle"]
     assert {"loss", "perplexity", "bpb", "train", "tokens_s", "reads"} <= set(one.columns)
     assert {"full", "era 512", "block K = 8", "block K = 32"} <= {arm.name for arm in one.arms}
