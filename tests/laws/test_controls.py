@@ -155,6 +155,14 @@ CONTROLS = {
             sources, **options | {"weights": {"a": 7, "b": 1}}
         ),
     ),
+    "a_far_example_of_a_source_is_where_its_epoch_says": after(
+        tl.Dataset, "locate", lambda found: (found[0], found[1][::-1])
+    ),
+    "far_in_a_mix_the_source_that_has_consumed_least_comes_next": (
+        tl, "mix", lambda sources, original=tl.mix, **options: original(
+            sources, **options | {"weights": {"a": 7, "b": 1, "c": 3}}
+        ),
+    ),
     "what_a_run_consumed_is_what_its_examples_hold": before(
         tl.Dataset, "consumed", lambda examples: ((max(0, examples - 1),), {})
     ),
@@ -213,6 +221,11 @@ CONTROLS = {
     # copies
     "a_description_makes_the_same_run": after(
         tl.Dataset, "describe", lambda plain: {**plain, "seed": 77}
+    ),
+    "a_value_of_another_type_anywhere_in_a_description_is_refused": (
+        tl, "from_config", lambda plain, original=tl.from_config: original({
+            **plain, "seed": plain.get("seed") if isinstance(plain.get("seed"), int) else 0
+        }) if "seed" in plain else original(plain),
     ),
     "a_saved_run_loads_as_the_same_run": (
         tl, "load", lambda path, original=tl.load: original(path).render(pad_id=5),

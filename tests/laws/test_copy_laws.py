@@ -34,6 +34,39 @@ def test_a_description_makes_the_same_run(known, draw):
 
 
 @law
+def test_a_value_of_another_type_anywhere_in_a_description_is_refused(known, draw):
+    _, run = draw_run(draw, known)
+    described = json.loads(json.dumps(run.describe()))
+    places = [one for one in leaves(described) if one[1] is not None]
+    for path, value in draw.sample(places, min(6, len(places))):
+        junk = draw.choice([one for one in JUNK if type(one) is not type(value)])
+        if (path[-1], junk) == ("max_epochs", {}):  # one number, or one for each source
+            continue
+        spoilt = json.loads(json.dumps(described))
+        place = spoilt
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = junk
+        with pytest.raises(tl.TokenloomError):
+            tl.from_config(spoilt).spans([])
+
+
+JUNK = ("junk", True, 1.5, -3, [], {})
+
+
+def leaves(value, path=()):
+    """(path, value) of everything in a description that is no container."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from leaves(one, (*path, key))
+    elif isinstance(value, list):
+        for key, one in enumerate(value):
+            yield from leaves(one, (*path, key))
+    else:
+        yield path, value
+
+
+@law
 def test_a_saved_run_loads_as_the_same_run(known, draw):
     _, run = draw_run(draw, known)
     if not length_of(run):  # a file is of a run that can be trained

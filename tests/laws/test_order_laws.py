@@ -1,6 +1,7 @@
 """Orders: permutations, epochs, mixes."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from random_runs import (
     make_source,
     stored_in_frame,
 )
+from slow_examples import SlowRun
 from slow_orders import equal_blocks, order_key, slow_block, slow_era, slow_full
 
 import tokenloom as tl
@@ -110,6 +112,55 @@ def test_a_mix_is_never_a_row_away_from_its_weights(known, draw):
         assert shares[name] == min(shares.values())
         counts[name] += 1
         assert abs(counts["a"] / weights["a"] - counts["b"] / weights["b"]) <= 1
+
+
+@law
+def test_a_far_example_of_a_source_is_where_its_epoch_says(known, draw):
+    """Epoch and row from one division and one permutation, without walking there."""
+    source = replace(draw_source(draw, ("first", "weighted"), lookahead=False), epochs=None)
+    recipe = Recipe({"main": source}, seed=draw.randrange(9))
+    slow = SlowRun(recipe, known)
+    try:
+        run = make_run(recipe, known)
+    except tl.ConfigError:
+        return
+    if not slow.is_known or not slow.sources[0].rows(0):
+        return
+    rows = len(slow.sources[0].rows(0))
+    far = [draw.randrange(rows * 10**6) for _ in range(8)]
+    far.append(draw.randrange(10**5) * rows)  # the first of an epoch
+    far.append(far[-1] + rows - 1)
+    epochs, found = run.locate(far)
+    for index, epoch, row in zip(far, epochs.tolist(), found.tolist(), strict=True):
+        assert (epoch, row) == (index // rows, slow.sources[0].order(index // rows)[index % rows])
+    if source.layout != "splice":
+        batch = run.batch(far)
+        expected = [slow.sources[0].arrays(slow.sources[0].rows(0)[row]) for row in found.tolist()]
+        assert batch.tokens.tolist() == [one["tokens"] for one in expected]
+
+
+@law
+def test_far_in_a_mix_the_source_that_has_consumed_least_comes_next(known, draw):
+    """The greedy rule at any index, from what was consumed there; earlier rows are not visited."""
+    sources = {
+        name: replace(draw_source(draw, (store,), lookahead=False), epochs=None, seed=None)
+        for name, store in (("a", "first"), ("b", "other"), ("c", "weighted"))
+    }
+    weights = {"a": draw.choice([1, 2.5]), "b": 1, "c": 0.5}
+    cost = draw.choice(["rows", "tokens"])
+    mix = {"rule": "least_consumed", "weights": weights, "cost": cost, "stop": "restart"}
+    try:
+        run = make_run(Recipe(sources, draw.randrange(9), mix), known)
+        run.spans([])
+    except tl.ConfigError:  # settings that do not go together
+        return
+    far = 10**7 if cost == "rows" else 10**4  # sums of tokens are counted
+    start = draw.choice([0, 37, 1000, draw.randrange(far)])
+    batch = run.batch(range(start, start + 8))
+    for index, name in enumerate(batch.source, start):
+        consumed = {one["name"]: one[cost] / weights[one["name"]] for one in run.consumed(index)}
+        least = min(consumed.values())
+        assert consumed[name] <= least * (1 + 1e-12), (index, name, consumed)
 
 
 @law
