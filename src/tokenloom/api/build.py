@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import Place, near_misses, one_of
+from tokenloom.arguments import Place, field_names, near_misses, one_of
 from tokenloom.errors import ConfigError
-from tokenloom.ingest.cluster.drive import prepare, run_all
+from tokenloom.ingest.cluster.drive import prepare, run_all, survey
 from tokenloom.ingest.cluster.ray_tasks import check_executor
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
-from tokenloom.ingest.pipeline import BuildMode, run_build
-from tokenloom.ingest.plan import BuildOptions
+from tokenloom.ingest.identity import duplicates_among, identify_equal_sizes
+from tokenloom.ingest.pipeline import BuildMode, report_duplicates, run_build
+from tokenloom.ingest.plan import BuildOptions, BuildPlan
+from tokenloom.ingest.shards import check_first_records
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.tokenizer.spec import UNSET, Special
 
-__all__ = ["build_store"]
+__all__ = ["build_store", "survey_build"]
 
 
 @near_misses("build")
@@ -198,17 +201,49 @@ def build_store(
         inner=inner,
         stretches=stretches,
     )
-    one_of("progress", progress, (None, True, False))
     mode = BuildMode(append=append, overwrite=overwrite, duplicates=duplicates)
-    remote, workers = check_executor(executor, workers)
-    if remote and options.stretches == 1:
-        raise ConfigError(
-            f"executor: found {executor!r} with stretches=1, which one task would do alone. Pass "
-            "stretches=..., a few for each CPU of the cluster; it decides the shards."
-        )
+    workers = _check_run(options, workers=workers, executor=executor, progress=progress)
     if options.stretches > 1:
         site = prepare(inputs, out, options, mode, files)
         run_all(site, executor=executor, workers=workers, progress=progress)
     else:
         run_build(inputs, out, options, mode, workers=workers, progress=progress, files=files)
     return open_store(out)
+
+
+def survey_build(inputs: Any, out: str | Place, given: Mapping[str, Any]) -> BuildPlan:
+    """What `build_store` would do, with everything that it refuses before it encodes.
+
+    Inputs are listed and their first records read (with duplicates="error", those of equal size
+    are read whole); nothing is written.
+
+    Args:
+        inputs: as for `build_store`, and so is all that follows.
+        out: directory of the store.
+        given: further arguments, by name.
+    """
+    usual = inspect.signature(build_store).parameters
+    every = {name: one.default for name, one in usual.items()} | dict(given)
+    options = BuildOptions(**{name: every[name] for name in field_names(BuildOptions)})
+    mode = BuildMode(**{name: every[name] for name in field_names(BuildMode)})
+    _check_run(options, **{name: every[name] for name in ("workers", "executor", "progress")})
+    plan = survey(inputs, out, options, mode).plan
+    check_first_records(plan)
+    found = plan.setup.inputs
+    if mode.duplicates == "error":
+        report_duplicates(duplicates_among(identify_equal_sizes(found)), len(found), mode)
+    return plan
+
+
+def _check_run(
+    options: BuildOptions, *, workers: int | None, executor: str, progress: bool | None
+) -> int | None:
+    """The workers to use; refuses wrong settings of how a build runs."""
+    one_of("progress", progress, (None, True, False))
+    remote, workers = check_executor(executor, workers)
+    if remote and options.stretches == 1:
+        raise ConfigError(
+            f"executor: found {executor!r} with stretches=1, which one task would do alone. Pass "
+            "stretches=..., a few for each CPU of the cluster; it decides the shards."
+        )
+    return workers

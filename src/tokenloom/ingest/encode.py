@@ -42,7 +42,7 @@ from tokenloom.tokenizer.chat.weigh import EncodedChats, encode_chats
 from tokenloom.tokenizer.encoders import Encoded, Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
-__all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "encode_block"]
+__all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "bad_records", "encode_block"]
 
 Array = NDArray[Any]
 
@@ -152,17 +152,15 @@ def encode_block(
     for place, record in enumerate(read.records):
         where = (int(read.piece[place]), int(read.number[place]))
         try:
-            cooked = apply_hooks(kitchen, record)
-            if cooked is None:
-                filtered += 1
-                continue
-            _check_record(job, cooked)
-            needed = cooked if kitchen.chats is None else kitchen.chats.read(cooked)
-            lines.append(_metadata_line(job, cooked))
+            document = _document(job, kitchen, record)
         except (BadRecord, BadChat) as bad:
             errors.append((*where, str(bad)))
             continue
-        kept.append(needed)
+        if document is None:
+            filtered += 1
+            continue
+        kept.append(document[0])
+        lines.append(document[1])
         places.append(place)
     result = EncodedBlock(
         ids=np.empty(0, job.dtype),
@@ -189,6 +187,33 @@ def encode_block(
     except _Fatal as error:
         result.fatal = error.where
     return result
+
+
+def bad_records(
+    job: Job, kitchen: Kitchen, inputs: Sequence[Input], block: Block
+) -> list[tuple[int, int, str]]:
+    """(piece, record, message) of records of a block that lack what a document needs, in order.
+
+    Nothing is encoded.
+    """
+    read = read_block(inputs, block, columns=_needed(job, kitchen))
+    errors = [(one.piece, one.record, one.message) for one in read.errors]
+    for piece, number, record in zip(read.piece, read.number, read.records, strict=True):
+        try:
+            _document(job, kitchen, record)
+        except (BadRecord, BadChat) as bad:
+            errors.append((int(piece), int(number), str(bad)))
+    return sorted(errors)
+
+
+def _document(job: Job, kitchen: Kitchen, record: dict[str, Any]) -> tuple[Any, bytes] | None:
+    """What is encoded of a record, and its metadata line; None if the hooks dropped it."""
+    cooked = apply_hooks(kitchen, record)
+    if cooked is None:
+        return None
+    _check_record(job, cooked)
+    needed = cooked if kitchen.chats is None else kitchen.chats.read(cooked)
+    return needed, _metadata_line(job, cooked)
 
 
 def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +27,14 @@ from tokenloom.ingest.spool import Spool, canonical_line
 from tokenloom.limits import limits
 from tokenloom.remote.objects import open_ranged
 
-__all__ = ["arrow_bytes", "content", "duplicates_among", "identify", "row_lines"]
+__all__ = [
+    "arrow_bytes",
+    "content",
+    "duplicates_among",
+    "identify",
+    "identify_equal_sizes",
+    "row_lines",
+]
 
 HASH_ROWS = 1024
 
@@ -86,6 +94,14 @@ def identify(
         stop.set()
         pool.shutdown(cancel_futures=True)
     return [replace(one, sha256=digest) for one, digest in zip(inputs, digests, strict=True)]
+
+
+def identify_equal_sizes(inputs: Sequence[Input]) -> list[Input]:
+    """The same inputs, identified where another one has as many bytes: others are no duplicates."""
+    sizes = Counter(one.size for one in inputs)
+    alike = [one for one in inputs if sizes[one.size] > 1]
+    known = iter(identify(alike, threads=1))
+    return [next(known) if sizes[one.size] > 1 else one for one in inputs]
 
 
 def content(one: Input, start: int = 0, stop: int | None = None) -> Iterator[bytes | memoryview]:

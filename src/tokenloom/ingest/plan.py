@@ -37,6 +37,7 @@ from tokenloom.tokenizer.guard import GuardedEncoder
 from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
 
 __all__ = [
+    "GLANCE_BYTES",
     "MOST_STRETCHES",
     "BuildOptions",
     "BuildPlan",

@@ -7,6 +7,7 @@ reference encoder when an accelerated one was caught disagreeing.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,9 @@ from tokenloom.arguments import Place
 from tokenloom.errors import InputError, StoreExists, TokenizerError, sentence
 from tokenloom.ingest.crew.executors import Executor, Task
 from tokenloom.ingest.cuts import Block, blocks
-from tokenloom.ingest.encode import EncodedBlock
+from tokenloom.ingest.encode import EncodedBlock, bad_records
 from tokenloom.ingest.inputs import label
-from tokenloom.ingest.plan import BuildPlan
+from tokenloom.ingest.plan import GLANCE_BYTES, BuildPlan
 from tokenloom.ingest.skips import Skips, Told
 from tokenloom.ingest.target import is_our_shard, sizes_of
 from tokenloom.progress import Progress
@@ -29,11 +30,13 @@ from tokenloom.store.files import Files
 from tokenloom.store.metadata import MAX_LINES_BYTES
 from tokenloom.store.writer import ShardWriter, shard_entry
 
-__all__ = ["Cursor", "committed_shards", "shards_from", "write_shards"]
+__all__ = ["Cursor", "check_first_records", "committed_shards", "shards_from", "write_shards"]
 
 log = logging.getLogger("tokenloom")
 
 SHOWN_SKIPS = 5
+
+MAX_GLANCE_BYTES = 1 << 20  # a single record, or a row group, may be larger than GLANCE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,12 +252,29 @@ class _Stream:
             where = _where(self.plan, block[piece].input, int(starts[piece]) + record)
             text = sentence(f"{where}: {message}")
             if self.plan.options.on_error == "raise":
-                raise InputError(
-                    f"{text} Mend the record, or pass on_error='skip' to leave such records out."
-                )
+                raise _bad_record(text)
             if self._shown < SHOWN_SKIPS:
                 log.warning("skipped %s", text)
             self._shown += 1
+
+
+def _bad_record(text: str) -> InputError:
+    return InputError(f"{text} Mend the record, or pass on_error='skip' to leave such records out.")
+
+
+def check_first_records(plan: BuildPlan) -> None:
+    """Raise for the first bad record at the start of the inputs, as a build does."""
+    setup = plan.setup
+    if plan.options.on_error != "raise":
+        return
+    size = min(plan.options.block_bytes, GLANCE_BYTES)
+    for block in itertools.islice(blocks(setup.inputs, block_bytes=size), 1):
+        if sum(piece.weight for piece in block) > MAX_GLANCE_BYTES:
+            return
+        for piece, record, message in bad_records(setup.job, plan.kitchen, setup.inputs, block):
+            if piece == 0:  # the first of its input, so its records are numbered from 0
+                where = _where(plan, block[piece].input, record)
+                raise _bad_record(sentence(f"{where}: {message}"))
 
 
 def _where(plan: BuildPlan, number: int, record: int) -> str:

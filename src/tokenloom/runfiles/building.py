@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from tokenloom.api.build import build_store
+from tokenloom.api.build import build_store, survey_build
 from tokenloom.api.store import Store
 from tokenloom.bind import BindError
 from tokenloom.errors import TokenloomError
 from tokenloom.ingest.inputs import expand
+from tokenloom.ingest.plan import BuildPlan
 from tokenloom.runfiles.file_paths import (
     ADDRESS,
     FilePath,
@@ -25,12 +27,14 @@ from tokenloom.runfiles.file_paths import (
     place_of,
     tokenizer_place,
 )
-from tokenloom.runfiles.problems import Mistake, told
+from tokenloom.runfiles.problems import Mistake, asked, told
 from tokenloom.runfiles.schema import signature_of
 from tokenloom.runfiles.text import below
+from tokenloom.store import format as fmt
 from tokenloom.tokenizer.spec import resolve
+from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "UnbuiltStore"]
 
 log = logging.getLogger("tokenloom")
 
@@ -41,6 +45,31 @@ RECORDED = (  # settings that a store records under the same name
 
 
 DECIDED = ("text_key", "ids_key", "train_on")  # by the first record, where none is given
+
+
+class UnbuiltStore(NamedTuple):
+    """What stands in for the reader of a store that is not there yet.
+
+    Attributes:
+        manifest: its tokenizer, columns and settings; it has no documents.
+    """
+
+    manifest: Any
+
+
+def unbuilt_store(plan: BuildPlan) -> UnbuiltStore:
+    """What the plan of a build decides about its store."""
+    spec, job = plan.setup.spec, plan.setup.job
+    record = spec and fmt.TokenizerRecord(**spec.describe(), identity=vocabulary_identity(spec))
+    return UnbuiltStore(
+        SimpleNamespace(
+            tokenizer=record,
+            vocab_size=job.vocab_size,
+            columns=job.columns,
+            chunk_tokens=plan.options.chunk_tokens,
+            parts=(SimpleNamespace(settings=plan.settings),),
+        )
+    )
 
 
 class Builder:
@@ -65,6 +94,7 @@ class Builder:
         self.missing: dict[str, FilePath] = {}
         self.outs: dict[str, str] = {}
         self._named: set[str] = set()
+        self._surveyed: dict[str, UnbuiltStore] = {}
         for key in section.get("stores", {}):
             try:
                 out = _directory(place_of("", key, folder))
@@ -88,7 +118,7 @@ class Builder:
     def check(self) -> None:
         """What is wrong with inputs and tokenizers, before anything is built."""
         for out, key in self.outs.items():
-            given, path = self._settings(key), self._path(key)
+            given, path, before = self._settings(key), self._path(key), len(self.problems)
             if "tokenizer" not in given:
                 words = "it has no tokenizer; give one here or for all, as in tokenizer: bytes."
                 self.problems.append(Mistake(path, words))
@@ -97,6 +127,28 @@ class Builder:
                 self.problems.append(Mistake(below(path, "inputs"), words))
             elif not is_store(out):
                 self._check_inputs(path, given)
+                if len(self.problems) == before:
+                    self._survey(key)
+
+    def _survey(self, key: str) -> None:
+        """What a build would refuse before it encodes; nothing is written."""
+        path, (inputs, given) = self._path(key), self._arguments(key)
+        place = place_of("", key, self.folder)
+
+        def survey(fields: Mapping[str, Any]) -> BuildPlan:
+            try:
+                return survey_build([one.opened for one in inputs], place.opened, fields)
+            except TokenloomError as error:
+                shown = place.quoted(str(error)).removeprefix("inputs[0]: ")
+                raise type(error)(_quoted(shown, inputs)) from None
+
+        plan = asked(path, survey, given, self.problems)
+        if plan is not None:
+            self._surveyed[_directory(place)] = unbuilt_store(plan)
+
+    def surveyed(self, place: FilePath) -> UnbuiltStore | None:
+        """What is known of a store that is not there yet; None if nothing is."""
+        return self._surveyed.get(_directory(place))
 
     def _check_inputs(self, path: str, given: Mapping[str, Any]) -> None:
         try:
@@ -104,7 +156,7 @@ class Builder:
         except TokenloomError as error:
             self.problems += told(path, error, ["inputs"])
             return
-        for place in places:
+        for place in places if len(places) > 1 else ():  # one alone is listed by the survey
             try:
                 expand([place.opened])
             except TokenloomError as error:
@@ -147,24 +199,25 @@ class Builder:
                 del self.missing[key]
 
     def _built(self, key: str, place: FilePath) -> bool:
-        given, path = self._settings(key), self._path(key)
+        path, (inputs, given) = self._path(key), self._arguments(key)
+        log.info("%s: not there yet, so it is built from %s.", place.shown, _listed(inputs))
+        try:
+            build_store([one.opened for one in inputs], place.opened, **given)
+        except (TokenloomError, BindError) as error:
+            self.problems.append(Mistake(path, _quoted(place.quoted(str(error)), inputs)))
+            return False
+        return True
+
+    def _arguments(self, key: str) -> tuple[list[FilePath], dict[str, Any]]:
+        """The inputs of a build and its other arguments, with paths as they are opened."""
+        given = self._settings(key)
         inputs = input_places("inputs", given.pop("inputs"), self.folder)
-        tokenizer = self._tokenizer(path, given)
-        given.pop("tokenizer")
+        given["tokenizer"] = self._tokenizer(self._path(key), given)
         if "chat_template" in given:
             template = place_of("chat_template", given["chat_template"], self.folder)
             if os.path.isfile(template.opened):
                 given["chat_template"] = template.opened
-        log.info("%s: not there yet, so it is built from %s.", place.shown, _listed(inputs))
-        try:
-            build_store([one.opened for one in inputs], place.opened, tokenizer=tokenizer, **given)
-        except (TokenloomError, BindError) as error:
-            message = place.quoted(str(error))
-            for one in inputs:
-                message = one.quoted(message)
-            self.problems.append(Mistake(path, message))
-            return False
-        return True
+        return inputs, given
 
     def compare(self, place: FilePath, store: Store) -> None:
         """Tell where a store that is there was built with other settings than the file has."""
@@ -199,6 +252,13 @@ def _directory(place: FilePath) -> str:
 
 
 REMEDY = "Remove the store to have it built anew, or name another directory."
+
+
+def _quoted(message: str, inputs: list[FilePath]) -> str:
+    """A message with the paths of inputs as they were written."""
+    for one in inputs:
+        message = one.quoted(message)
+    return message
 
 
 def _listed(places: list[FilePath]) -> str:

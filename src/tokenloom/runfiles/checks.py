@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tokenloom.api.layable import Layable
 from tokenloom.api.mix import mix
-from tokenloom.api.specials import check_used
+from tokenloom.api.source import usual_render
+from tokenloom.api.specials import check_used, named_token, special
 from tokenloom.api.splice import splice_settings
 from tokenloom.arguments import check_names, field_names
 from tokenloom.batch.spec import RenderSpec
@@ -22,16 +23,26 @@ from tokenloom.bind import BindError
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, choices
+from tokenloom.layout.kinds import LayoutSpec
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import Shuffle, rebuild_shuffle
 from tokenloom.random.keys import check_seed
+from tokenloom.runfiles.building import UnbuiltStore
 from tokenloom.runfiles.problems import Mistake, asked, is_known
 from tokenloom.runfiles.schema import LAYOUTS, int_keyed, signature_of
 from tokenloom.runfiles.text import below
 
-__all__ = ["check_mix", "check_source", "int_keys", "layout_of", "shuffle_of", "split_of"]
+__all__ = [
+    "CHECKS",
+    "check_mix",
+    "check_source",
+    "int_keys",
+    "layout_of",
+    "shuffle_of",
+    "split_of",
+]
 
 WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -128,44 +139,58 @@ def _usual(function: Callable[..., Any], given: Given) -> dict[str, Any]:
     return {name: default for name, (_, default) in signature_of(function).items()} | dict(given)
 
 
-def _render(given: Given) -> None:
-    """Given fields of a rendering, raise if they are wrong; an EOS is as good as any other."""
+def _render(given: Given, spec: LayoutSpec | None = None, store: UnbuiltStore | None = None) -> Any:
+    """Given fields of a rendering, raise if they are wrong; without a store, it has every token."""
     fields = {name: one for name, one in given.items() if one is not None}
-    RenderSpec(**({"eos_id": 0} | fields))
+    if spec is None or store is None:
+        return RenderSpec(**({"eos_id": 0} | fields))
+    return RenderSpec(**usual_render(spec, cast(Any, store), fields))
 
 
 def _of(spec: type, given: Given) -> dict[str, Any]:
     return {name: given[name] for name in field_names(spec) if name in given}
 
 
-def _windows(given: Given) -> None:
+Checked = tuple[LayoutSpec, RenderSpec]
+
+
+def _windows(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Checked:
     fields = _of(WindowsSpec, given)
     fields.setdefault("overlap", int(given.get("lookahead", False)))
-    WindowsSpec(**fields | {"align": int(given.get("align", 0))})
-    _render(_of(RenderSpec, given))
+    spec = WindowsSpec(**fields | {"align": int(given.get("align", 0))})
+    return spec, _render(_of(RenderSpec, given), spec, store)
 
 
-def _pack(given: Given) -> None:
+def _pack(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Checked:
     every = _usual(Layable.pack, given)
-    specials = {
-        f"{name}_id": every[f"{name}_id"] or 0 if every[f"add_{name}"] else None
-        for name in ("bos", "eos")
-    }
-    PackSpec(**_of(PackSpec, given) | specials)
+    specials = {}
+    for name in ("bos", "eos"):
+        number = every[f"{name}_id"]
+        if number is None and every[f"add_{name}"]:
+            strict = every["strict_special_tokens"]
+            number = 0 if store is None else special(cast(Any, store), path, name, strict=strict)
+        specials[f"{name}_id"] = number if every[f"add_{name}"] else None
+    spec = PackSpec(**_of(PackSpec, given) | specials)
     render = _of(RenderSpec, given)
     names = ("add_bos", "bos_id", "add_eos", "eos_id")
     check_used(render, *(every[name] for name in names))
-    _render(render)
+    return spec, _render(render, spec, store)
 
 
-def _splice(given: Given) -> None:
-    every = _usual(Layable.splice, given) | {"bos": None, "eos_before": None}
+def _splice(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Checked:
+    every = _usual(Layable.splice, given)
+    eos: int | None = 0
+    for name in ("bos", "eos_before"):
+        wanted = every[name]
+        every[name] = None if store is None else named_token(cast(Any, store), path, name, wanted)
+    if store is not None:
+        eos = store.manifest.tokenizer and store.manifest.tokenizer.eos
     seq_len = every.pop("seq_len")
-    _, render = splice_settings(seq_len, eos=0, **every)
-    _render(render)
+    spec, render = splice_settings(seq_len, eos=eos, **every)
+    return spec, _render(render, spec, store)
 
 
-CHECKS = {"windows": _windows, "pack": _pack, "splice": _splice}
+CHECKS: dict[str, Callable[..., Checked]] = {"windows": _windows, "pack": _pack, "splice": _splice}
 
 
 def split_of(given: Given) -> SplitSpec:
@@ -212,6 +237,11 @@ def check_mix(settings: Given, sources: Iterable[str], problems: list[Mistake]) 
     """What is wrong with the rule, the stages, the edits and the seed of a run."""
     names, given = list(sources), int_keys("mix", settings.get("mix", {}), mix, problems)
     asked("mix", lambda fields: _mix(fields, names), given, problems)
+    if given.get("stop") == "all_exhausted" and not given.get("max_epochs"):
+        for name, one in settings.get("sources", {}).items():
+            if one.get("epochs", 1) is None:
+                words = f"found all_exhausted, but source {name!r} is endless. Give it epochs."
+                problems.append(Mistake("mix.stop", words))
     top = {name: settings[name] for name in ("seed", "take") if name in settings}
     asked("", _top, top, problems)
     for number, one in enumerate(settings.get("edits", ())):

@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
 from tokenloom.api.origin import RunFile
+from tokenloom.api.source import Source
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import field_names
 from tokenloom.documents.spec import SelectSpec
@@ -25,9 +26,16 @@ from tokenloom.errors import StoreNotFound, TokenloomError
 from tokenloom.evaluate.pinned import PINNED, content_hash
 from tokenloom.loader.accepted import check_accepted
 from tokenloom.loader.loader import Loader
-from tokenloom.order.spec import MAIN
+from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.runfiles.building import Builder
-from tokenloom.runfiles.checks import check_mix, check_source, int_keys, layout_of, shuffle_of
+from tokenloom.runfiles.checks import (
+    CHECKS,
+    check_mix,
+    check_source,
+    int_keys,
+    layout_of,
+    shuffle_of,
+)
 from tokenloom.runfiles.checks import split_of as part_of
 from tokenloom.runfiles.file_paths import StoreShelf
 from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, is_known, refuse, told
@@ -110,6 +118,7 @@ class _Maker:
         self.problems, self.folder = report.problems, report.written.folder
         self.builder = Builder(settings.get("build", {}), self.folder, self.problems, build)
         self.stores: dict[str, Store | None] = {}
+        self.unbuilt: dict[str, Dataset] = {}  # sources whose stores are not there: only settings
 
     @property
     def _held(self) -> dict[str, dict[str, Any]]:
@@ -141,6 +150,9 @@ class _Maker:
         sections = {"sources": sources, "evaluate": held}
         named = [(section, name) for section, each in sections.items() for name in each]
         made = {one: self._source(*one, sections[one[0]][one[1]]) for one in named}
+        if self.unbuilt and not self.problems:
+            known = {name: made["sources", name] or self.unbuilt.get(name) for name in sources}
+            self._check_together({name: one for name, one in known.items() if one is not None})
         if self.builder.missing and self.builder.allowed and not self.problems:
             self.builder.build()  # only now: nothing is wrong with what is there
             self.stores.clear()
@@ -197,7 +209,10 @@ class _Maker:
         kind, layout = layout_of(path, given, self.settings.get("seq_len"), [])
         store = self._store(below(path, "store"), given["store"]) if "store" in given else None
         wrong = any(one.path.startswith(f"{path}.") or one.path == path for one in self.problems)
-        if store is None or not kind or wrong or len(self.problems) > before:
+        if not kind or wrong or len(self.problems) > before:
+            return None
+        if store is None:
+            self._check_unbuilt(section, name, given, kind, layout)
             return None
         documents = self._try(below(path, "select"), lambda: _chosen(store, given), FIELDS)
         if documents is None:
@@ -209,6 +224,53 @@ class _Maker:
             self.problems,
         )
         return None if made is None else self._try(path, lambda: _ordered(made, given))
+
+    def _check_unbuilt(
+        self, section: str, name: str, given: Given, kind: str, layout: Given
+    ) -> None:
+        """What the tokenizer and the columns of a store that is not there yet do not allow."""
+        path, place = (
+            below(section, name),
+            StoreShelf.of("store", given["store"], self.folder).place,
+        )
+        store = self.builder.surveyed(place)
+        if store is None:
+            return
+        laid = asked(
+            below(path, kind),
+            lambda fields: CHECKS[kind](fields, store, place.shown),
+            layout,
+            self.problems,
+        )
+        if laid is None:
+            return
+        spec, render = laid
+        source = Source(
+            reader=cast(Any, store),
+            path=place.shown,
+            config=SourceConfig(layout=spec),
+            layout=cast(Any, spec),  # has a width, and no rows
+            render=render,
+        )
+        rendering = {name: one for name, one in given.items() if name == "render"}
+        made = self._try(path, lambda: _ordered(Dataset({MAIN: source}), rendering))
+        if made is not None and section == "sources":
+            self.unbuilt[name] = made
+
+    def _check_together(self, sources: dict[str, Dataset]) -> None:
+        """Whether sources go into one mix, before their stores are built."""
+        edits = self.settings.get("edits", ())
+        joined = {name for edit in edits for name in edit.get("add", ())}
+        if len(sources) == 1 and "mix" not in self.settings:
+            return
+        first = {name: one for name, one in sources.items() if name not in joined}
+        given = int_keys("mix", self.settings.get("mix", {}), mix, [])
+        rows = ("stages", *(["temperature"] if given.get("weights") is None else []))
+        known = {name: one for name, one in given.items() if name not in rows}  # of rows nothing
+        mixed = asked("mix", lambda fields: _mixed(first, fields), known, self.problems)
+        if mixed is not None and joined:
+            other = any(edit.get("different_tokenizers") for edit in (given, *edits))
+            self._try("edits", lambda: mix(sources, different_tokenizers=other))
 
     def _store(self, path: str, given: Any) -> Store | None:
         """A store by its place, opened once, built if the file says how."""

@@ -70,6 +70,7 @@ __all__ = [
     "prepare",
     "run_all",
     "run_part",
+    "survey",
 ]
 
 log = logging.getLogger("tokenloom")
@@ -126,7 +127,7 @@ def planned_stretches(out: Any, files: Files | None) -> int:
 def prepare(
     inputs: Any, out: Any, options: BuildOptions, mode: BuildMode, files: Files | None
 ) -> Site:
-    """Every refusal that needs no content, and no effect.
+    """A build in parts: every refusal that needs no content, and no effect.
 
     Raises:
         StoreExists: another store is at `out`, or other things are.
@@ -136,6 +137,13 @@ def prepare(
         raise ConfigError(
             "stretches: found 1, allowed: 2 to 10,000 for a build in parts. Build it without."
         )
+    return survey(inputs, out, options, mode, files)
+
+
+def survey(
+    inputs: Any, out: Any, options: BuildOptions, mode: BuildMode, files: Files | None = None
+) -> Site:
+    """What a build would do: every refusal that needs no more than first records, and no effect."""
     root = place_of(out)
     files = files or files_of(root)
     standing = look(root, files)
