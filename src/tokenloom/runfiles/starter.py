@@ -1,7 +1,8 @@
 """A run file to start from: commented, for the data that is in a folder.
 
 One idea: a person who has a folder of text wants to see a run before reading a manual. The file
-names what was found there, says in a comment what each line decides, and loads as it is.
+names what was found there, says in a comment what each line decides, and loads as it is: a run that
+shows every document once, without a warning.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def starter(folder: str | os.PathLike[str], *, seq_len: int = 2048, batch_size: 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "a.jsonl").write_text('{"text": "abc"}')
-    ...     print(starter(folder).splitlines()[-1])
-    loader: {batch_size: 64}  # rows of a step, over all ranks; more: prefetch, end, fields, …
+    ...     print(starter(folder).splitlines()[-2])
+      batch_size: 64   # rows of a step, over all ranks
     """
     root = Path(folder)
     if not root.is_dir():
@@ -144,19 +145,21 @@ def _lines(
         yield f"    store: {_quoted(one.store)}"
         yield "    pack: {}         # documents packed into frames; or windows: {}, splice: {}"
         yield "    shuffle: block   # or full, none, the rows of an era, {window_blocks: 8}"
-        yield "    epochs: endless  # or a number"
+        yield "    epochs: 1        # or another number, or endless"
     if more > 0:
         yield f"  # {plural(more, 'source')} more in the folder"
     if len(found) > 1:
         yield ""
         yield "mix:"
-        yield "  rule: weights    # shares at every prefix; or least_consumed, rounds"
+        yield "  rule: weights         # shares at every prefix; or least_consumed, rounds"
+        yield "  stop: all_exhausted   # each source shows its epochs; or restart, first_exhausted"
         weights = ", ".join(f"{_quoted(one.name)}: 1" for one in found)
-        yield f"  weights: {{{weights}}}"
+        yield f"  temperature: 1        # weights by size; or weights: {{{weights}}}"
         yield "  # stages: {100000: {NAME: 4}}   # other weights from an example on"
     yield ""
-    told = "# rows of a step, over all ranks; more: prefetch, end, fields, …"
-    yield f"loader: {{batch_size: {batch_size}}}  {told}"
+    yield "loader:          # more: prefetch, fields, …"
+    yield f"  batch_size: {batch_size}   # rows of a step, over all ranks"
+    yield "  end: pad         # the short last step is filled up; or drop, wrap"
 
 
 def _quoted(text: str) -> str:

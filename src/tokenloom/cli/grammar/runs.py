@@ -20,7 +20,8 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
         work="run_files:init",
         example="init corpus",
         help="write a commented run file for a folder of data",
-        description="Write a run file for the stores and the text in a folder. It loads as it is.",
+        description="Write a run file for the stores and the text in a folder. It loads as it is, "
+        "and shows every document once.",
     )
     init.add_argument("folder", help="folder with stores or text")
     init.add_argument("-o", "--out", help="the file to write (default: run.yaml in the folder)")
@@ -34,7 +35,8 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
         example="check run.yaml --set loader.batch_size=128 --set sources.wiki.epochs=3",
         help="every problem of a run file, or the tree of its run",
         description="Read a run file and print all its problems with their lines, or the run that "
-        "it describes. Nothing is built and no token is read.",
+        "it describes. Nothing is built and no token is read. Of stores that would be built, the "
+        "inputs are listed and their first records read.",
     )
     check.add_argument("file", nargs="?", help="run file (.yaml, .json, .toml)")
     add_overrides(check)
@@ -51,7 +53,9 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
         example="plan run.yaml --steps 10000",
         help="what a run will train",
         description="The tree of a run, its steps, and what each source gives: rows, tokens, share "
-        "and epochs; then what the first steps of a loader would read. No token is read.",
+        "and epochs; then what the first steps of a loader would read. No token is read, but "
+        "stores of the file's build section that are not there yet are built first; `tokenloom "
+        "check` builds nothing.",
     )
     _add_run(plan)
     add_batch_size(plan)
