@@ -196,17 +196,6 @@ def test_random_draws_are_pinned():
 # -- several documents -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_tr_06_every_policy_selects_the_right_documents_and_a_run_has_no_others(stores, mode):
-    store = stores(*TEN)
-    wanted, _ = slow_select(TEN, store.digest, num_docs=4, doc_select_mode=mode)
-    made = store.select(num_docs=4, doc_select_mode=mode)
-    assert made.indices.tolist() == wanted
-    batch = made.pack(16)[:]
-    shown = sorted(batch.tokens[batch.segment_ids > 0].tolist())
-    assert shown == sorted(token for d in wanted for token in store.document(d).tolist())
-
-
 def test_random_draws_are_fair():
     spec, lengths = {"num_docs": 10, "doc_select_mode": "random"}, np.full(40, 3)
     counts = np.zeros(40)

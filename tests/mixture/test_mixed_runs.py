@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import logging
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from tokenloom.testing import assert_elastic, assert_resumable, tiny
 
 ROWWISE = all_fields()[: all_fields().index("document_starts")]
 RULES = ("least_consumed", "weights", "rounds", "random", "round_robin")
-STOPS = ("first_exhausted", "all_exhausted", "restart")
 
 
 @pytest.fixture(scope="module")
@@ -164,15 +161,6 @@ def test_indices_out_of_the_run_are_refused(simple):
     for wrong in (-1, len(mixed)):
         with pytest.raises(IndexError):
             mixed[wrong]
-
-
-def test_tr_05_no_warning_on_the_way(simple, caplog):
-    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
-        warnings.simplefilter("error")
-        with tl.Loader(tl.mix(simple), 8) as loader:
-            for batch in loader:
-                assert batch.labels.shape == (8, SEQ_LEN)
-    assert not caplog.records
 
 
 # -- costs of rows that differ between epochs ----------------------------------------------

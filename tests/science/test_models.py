@@ -45,7 +45,7 @@ def test_its_positions_are_what_they_are_called(small, shape, verdict):
 
 
 @pytest.mark.parametrize(("isolated", "moved"), [(True, False), (False, True)])
-def test_tr_10_filler_changes_a_document_only_without_segments(small, trio, isolated, moved):
+def test_filler_changes_a_document_only_without_segments(small, trio, isolated, moved):
     model = small(isolated=isolated)
     run = trio.splice(64, content_length=16, position_scheme="absolute")
     here, other = (run.render(pad_id=filler).batch([0, 5]) for filler in (0, 99))
@@ -57,7 +57,7 @@ def test_tr_10_filler_changes_a_document_only_without_segments(small, trio, isol
 
 
 @pytest.mark.parametrize(("isolated", "same"), [(True, True), (False, False)])
-def test_tr_09_packed_documents_have_the_losses_that_they_have_alone(small, trio, isolated, same):
+def test_packed_documents_have_the_losses_that_they_have_alone(small, trio, isolated, same):
     """Without segments the same comparison fails."""
     model = small(isolated=isolated)
     packed = trio.pack(128).batch([0])
