@@ -1,4 +1,4 @@
-"""The report and the explorer as pictures, light and dark: `python docs/pictures/look.py FOLDER`.
+"""The report and the explorer as pictures: `python docs/pictures/look.py FOLDER`.
 
 Needs Chromium and the `playwright` package (extra `test`). The text is the licence of this
 project, so the pictures change only when the pages do.
@@ -58,10 +58,10 @@ def fullest(run: tl.Dataset) -> int:
     return max(run.at(range(len(run))), key=lambda one: len(one.spans)).index
 
 
-def shoot(browser: Browser, url: str, scheme: str, height: int, out: Path) -> None:
+def shoot(browser: Browser, url: str, height: int, out: Path) -> None:
     """One page as a picture."""
     size = {"width": WIDTH, "height": height}
-    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    context = browser.new_context(viewport=size, color_scheme="light", reduced_motion="reduce")
     page = context.new_page()
     page.goto(url)
     tokens = page.locator(".cells .cell")
@@ -72,7 +72,7 @@ def shoot(browser: Browser, url: str, scheme: str, height: int, out: Path) -> No
 
 
 def main(folder: Path) -> None:
-    """Four pictures: the report and the explorer, light and dark."""
+    """Two pictures: the report and the explorer."""
     out = folder.absolute()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
@@ -91,8 +91,7 @@ def main(folder: Path) -> None:
             path = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
             for name, url in pages.items():
-                for scheme in ("light", "dark"):
-                    shoot(browser, url, scheme, HEIGHTS[name], out / f"{name}-{scheme}.png")
+                shoot(browser, url, HEIGHTS[name], out / f"{name}-light.png")
             browser.close()
         server.shutdown()
         thread.join()

@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from tokenloom.explore.ages import age_legend
-from tokenloom.explore.cell_marks import AGE_TINTS
 from tokenloom.page.png import STRENGTH
 from tokenloom.page.sheet import asset
 
@@ -101,79 +99,3 @@ def test_every_level_of_a_map_is_seen_on_its_ground_and_beside_the_next(side):
     assert found[-1] >= 7  # and the most is what is seen first
     assert all(contrast(a, b) >= 1.1 for a, b in itertools.pairwise(levels))
     assert found == sorted(found)
-
-
-def test_control_a_scale_that_is_the_same_in_both_themes_fails_in_one():
-    dark, pale = np.array([0, 34, 78]) / 255, np.array([254, 232, 56]) / 255
-    assert contrast(dark, colours("dark")["ground"]) < 1.25
-    assert contrast(pale, colours("light")["ground"]) < 1.25
-
-
-def test_legends_of_maps_have_the_strengths_of_their_pictures():
-    style = asset("page.css")
-    found = re.findall(r"\.q(\d+) { background: color-mix\(in srgb, var\(--heat\) (\d+)%", style)
-    assert [(int(a), int(b)) for a, b in found] == list(enumerate(STRENGTH, 1))
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_surprise_is_seen_from_the_first_tint_on_and_words_stay_readable(side):
-    known = colours(side)
-    mixed = r"\.u\d+ { background: color-mix\(in srgb, var\(--s6\) (\d+)%"
-    found = re.findall(mixed, asset("page.css"))
-    tints = [known["paper"] + (known["s6"] - known["paper"]) * int(one) / 100 for one in found]
-    assert len(tints) == 10
-    assert contrast(tints[0], known["paper"]) >= 1.12
-    assert all(contrast(one, known["ink"]) >= 4.5 for one in tints)
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_ends_of_epochs_are_seen_on_what_is_trained_and_what_is_not(side):
-    known = colours(side)
-    assert ".chart .cut-line { fill: none; stroke: var(--ink)" in asset("page.css")
-    assert contrast(known["ink"], known["filler"]) >= 3
-    assert contrast(known["ink"], known["s1"]) >= 2
-
-
-def age_tints(side):
-    """The colour of each age in the order of the explorer's legend, and its words."""
-    known, style = colours(side), asset("page.css")
-    found = {}
-    for bucket, words in age_legend():
-        number = AGE_TINTS[bucket]
-        plain = re.search(rf"\.t{number} {{ background: none; }}", style)
-        laid = (
-            rf"\.t{number} {{ background: color-mix\(in srgb, var\(--(\w+)\) (\d+)%, var\(--paper"
-        )
-        mixed = re.search(laid, style)
-        assert bool(plain) != bool(mixed), f"t{number} has one colour"
-        hue, strength = (mixed[1], int(mixed[2])) if mixed else ("s6", 0)
-        found[words] = known["paper"] + (known[hue] - known["paper"]) * strength / 100
-    return found
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_ages_fade_from_just_now_to_never_and_each_is_told_from_the_next(side):
-    known, tints = colours(side), age_tints(side)
-    *rest, never = tints
-    assert never == "never before"
-    assert rest[0] == "in this step"
-    assert [int(re.search(r"\d+", one.replace(",", ""))[0]) for one in rest[1:]] == [
-        1,
-        10,
-        100,
-        1000,
-    ]
-    fading = [tints[one] for one in (*rest, never)]
-    strength = [contrast(one, known["paper"]) for one in fading]
-    assert strength == sorted(strength, reverse=True)
-    assert strength[-1] == 1
-    assert all(contrast(a, b) >= 1.1 for a, b in itertools.pairwise(fading))
-    assert all(contrast(one, known["ink"]) >= 4.5 for one in fading)
-    lightness = [lab(linear(one))[0] for one in fading]
-    assert lightness == sorted(lightness, reverse=side == "dark")
-
-
-def test_a_document_that_was_not_looked_up_has_no_colour_of_an_age():
-    ages = {AGE_TINTS[bucket] for bucket, _ in age_legend()}
-    assert len(ages) == len(age_legend())
-    assert AGE_TINTS[-1] not in ages

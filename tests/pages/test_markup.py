@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.page.markup import Markup, joined, tag, visible
+from tokenloom.page.markup import tag, visible
 
 
 class Read(HTMLParser):
@@ -59,10 +59,6 @@ def test_code_in_a_text_makes_no_element_and_no_attribute(evil):
     assert read.texts == [evil, evil]
 
 
-def test_control_a_text_taken_for_markup_makes_an_element():
-    assert Read(tag("p", Markup("<img src=x>"))).tags == ["p", "img"]
-
-
 @pytest.mark.parametrize("name", ["style", "onclick", "onfocus"])
 def test_attributes_that_hold_code_are_refused(name):
     with pytest.raises(ConfigError, match="holds code"):
@@ -78,11 +74,6 @@ def test_nothing_unseen_is_left_in_a_text():
     shown.encode()  # no half of a pair is left
 
 
-def test_parts_are_joined_and_none_is_left_out():
-    assert joined(["a", None, tag("b", "&"), 3]) == "a<b>&amp;</b>3"
-    assert tag("p", None, class_=None, hidden=False) == "<p></p>"
-
-
 HEBREW = "\u05e2\u05d1\u05e8\u05d9\u05ea"
 
 
@@ -94,19 +85,3 @@ def test_a_name_from_right_to_left_is_isolated_in_what_we_say_and_nowhere_else()
     for name in ("span", "i", "code", "pre", "option", "textarea", "title", "q", "mark"):
         assert tag(name, f"{HEBREW} 4 rows") == f"<{name}>{HEBREW} 4 rows</{name}>"
     assert tag("p", HEBREW, dir="auto") == f'<p dir="auto">{HEBREW}</p>'  # it says so itself
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ("33.3 % of 5 rows", "33.3_% of 5_rows"),
-        ("640.0 MiB, 1.23 million tokens", "640.0_MiB, 1.23_million tokens"),
-        ("1 min 15 s", "1_min 15_s"),
-        ("step 0, row 3", "step 0, row 3"),
-        ("4 of 10, 3 and 2 in 1", "4 of 10, 3 and 2 in 1"),
-        ("v2 rows, 1.2.3 rows", "v2 rows, 1.2.3_rows"),
-        ("a < 3 & 4 ms", "a &lt; 3 &amp; 4_ms"),
-    ],
-)
-def test_a_number_keeps_its_unit(said, kept):
-    assert tag("p", said) == f"<p>{kept}</p>".replace("_", "\xa0")

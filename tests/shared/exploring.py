@@ -6,6 +6,7 @@ import time
 
 from tokenloom.explore.query import link
 from tokenloom.explore.router import answered
+from tokenloom.explore.server import Server
 
 
 @contextlib.contextmanager
@@ -19,6 +20,11 @@ def serving(server):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def served(session, **options):
+    """A server of a session, running until the end of a `with` block."""
+    return serving(Server(session, **options))
 
 
 def read(reply):
