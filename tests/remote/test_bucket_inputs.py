@@ -6,6 +6,7 @@ import json
 import pytest
 import zstandard
 from buckets import files, objects
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.arguments import place as parsed
@@ -93,7 +94,7 @@ def test_no_object_is_read_as_a_whole(ranges, place, tmp_path):
 def test_an_object_that_changes_during_a_build_is_told(corpus, tmp_path, ranges, name):
     _, url = corpus
     ranges.set(etag_after=3, only=name)  # listed, looked at, hashed: then it is another one
-    with pytest.raises(tl.InputError, match=f"{name}: it is another object now"):
+    with pytest.raises(tl.InputError, match=name):
         tl.build(f"{url}/{name}", tmp_path / "s", **settings(workers=1))
 
 
@@ -101,31 +102,30 @@ def test_an_object_that_changes_during_a_build_is_told(corpus, tmp_path, ranges,
 def test_a_change_is_told_by_workers_too(corpus, tmp_path, ranges):
     _, url = corpus
     ranges.set(etag_after=3, only="a.jsonl")
-    with pytest.raises(tl.InputError, match=r"a\.jsonl: it is another object now"):
+    with pytest.raises(tl.InputError, match=r"a\.jsonl"):
         tl.build(f"{url}/a.jsonl", tmp_path / "s", **settings(workers=2))
 
 
 def test_a_server_that_ignores_conditions_is_caught_by_the_answer(corpus, tmp_path, ranges):
     _, url = corpus
     ranges.set(etag_after=3, only="a.jsonl", ignore_conditions=True)
-    with pytest.raises(tl.InputError, match=r"a\.jsonl: it is another object now"):
+    with pytest.raises(tl.InputError, match=r"a\.jsonl"):
         tl.build(f"{url}/a.jsonl", tmp_path / "s", **settings(workers=1))
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "named"),
     [
-        ("{url}/nothing", "there is no object or folder"),
-        ("{url}/*.nothing", "there is no object or folder"),
-        ("{url}/notes.xyz", "unknown suffix '.xyz'"),
-        ("{url}/*.xyz", "holds no supported file.*Seen: .xyz"),
-        ("parquet:{url}/a.jsonl", "a parquet file with b'PAR1'"),
-        ("hf:{url}", "Nothing is downloaded"),
+        ("{url}/nothing", "/nothing"),
+        ("{url}/*.nothing", "/*.nothing"),
+        ("{url}/notes.xyz", ".xyz"),
+        ("{url}/*.xyz", ".xyz"),
+        ("parquet:{url}/a.jsonl", "a.jsonl"),
+        ("hf:{url}", "bucket"),
     ],
 )
-def test_what_is_not_there_or_not_meant_is_refused(corpus, text, words):
-    with pytest.raises(tl.InputError, match=words):
-        expand(text.format(url=corpus[1]))
+def test_what_is_not_there_or_not_meant_is_refused(corpus, text, named):
+    refused(lambda: expand(text.format(url=corpus[1])), tl.InputError, named)
 
 
 def test_a_url_with_a_password_is_refused_and_not_repeated():

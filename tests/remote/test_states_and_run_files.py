@@ -52,16 +52,16 @@ def test_a_damaged_state_is_passed_over_and_a_missing_one_told(run, bucket, capl
     where = parsed("url", f"{bucket}/states/state-000000000009.json")
     client_of(where).put(where.key, b"{")
     assert latest_state(f"{bucket}/states")["examples"] == 1
-    assert "using an older state" in caplog.text
+    assert "state-000000000009.json" in caplog.text
     assert latest_state(f"{bucket}/none") is None
-    with pytest.raises(tl.StateError, match="there is no such file"):
+    with pytest.raises(tl.StateError, match=r"none.json"):
         read_state(f"{bucket}/none.json")
 
 
 def test_a_run_file_in_a_bucket_gives_the_run(run, bucket):
     tl.save(run, f"{bucket}/runs/run.yaml")
     assert tl.load(f"{bucket}/runs/run.yaml") == run
-    with pytest.raises(tl.StoreExists, match="it is there already"):
+    with pytest.raises(tl.StoreExists, match=r"run.yaml"):
         tl.save(run, f"{bucket}/runs/run.yaml")
     tl.save(run.seed(8), f"{bucket}/runs/run.yaml", overwrite=True)
     assert tl.load(f"{bucket}/runs/run.yaml") == run.seed(8)
@@ -89,7 +89,7 @@ def test_a_run_file_that_is_not_there_or_cannot_be_meant_is_told(
         tl.load(f"{place}/run.yaml")
     monkeypatch.chdir(tmp_path)
     run = tl.build(ROWS, "toy", tokenizer="bytes").windows(2)
-    with pytest.raises(tl.ConfigError, match="a path of this machine"):
+    with pytest.raises(tl.ConfigError, match="toy"):
         tl.save(run, f"{place}/run.yaml")
 
 
@@ -100,5 +100,4 @@ def test_the_command_line_takes_urls(run, bucket, capsys):
     assert main(["show", store, "--doc", "0"]) == 0
     state = write_state(tl.Loader(run, batch_size=2).state_dict(), f"{bucket}/s.json")
     assert main(["gc", store, "--old-snapshots", "--pin-for", str(state)]) == 0
-    shown = capsys.readouterr().out
-    assert f"{store}: all is well" in shown
+    assert store in capsys.readouterr().out

