@@ -79,7 +79,7 @@ assert store.verify().ok
 # -- errors --------------------------------------------------------------------------------
 
 # modules that raise these to callers in their own room, which catch them
-CAUGHT = "runfiles/text random/permute cli/judging/verdicts ingest/records ingest/spool"
+CAUGHT = "limits runfiles/text random/permute cli/judging/verdicts ingest/records ingest/spool"
 CAUGHT += " ingest/skips remote/backends store/metadata store/plan_cache store/format"
 CAUGHT += " streams/samples"
 
