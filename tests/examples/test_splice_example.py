@@ -28,13 +28,6 @@ def run(tmp_path_factory):
     return done, folder
 
 
-def test_cf_05_and_do_01_it_ends_well_and_leaves_nothing(run):
-    done, folder = run
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert list(folder.iterdir()) == []
-
-
 def test_it_shows_frames_as_text_with_filler_and_what_is_trained(run):
     text = run[0].stdout
     assert "|The Zen of Python, by Tim Peters································|" in text

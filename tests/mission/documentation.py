@@ -1,5 +1,6 @@
-"""Pages of the documentation, as texts: sections by their heading, tables by their columns."""
+"""Pages of the documentation: sections by their words, tables by their columns, code that runs."""
 
+import json
 import re
 from pathlib import Path
 
@@ -58,3 +59,18 @@ def table(*columns):
     ]
     assert found, f"no page has a table of {columns}"
     return [row for rows in found for row in rows]
+
+
+def run_code(text, folder):
+    """Runs the Python blocks of a text, in a folder with a small corpus; returns how many.
+
+    The folder must be the working directory.
+    """
+    (folder / "corpus").mkdir(exist_ok=True)
+    lines = [{"id": f"d{n}", "text": f"tale {n} of looms " * (n + 1)} for n in range(40)]
+    (folder / "corpus/tales.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    names = {}
+    for block in blocks:
+        exec(compile(block, "page", "exec"), names)
+    return len(blocks)

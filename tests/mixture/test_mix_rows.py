@@ -6,7 +6,6 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from slowmix import (
 import tokenloom as tl
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -109,22 +107,6 @@ def test_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(sources_of_loss, ru
     assert again(run).fingerprint == run.fingerprint
     other = tl.mix(sources, rule=rule, cost="tokens", weights={"wiki": 0.5}).seed(2)
     assert picks_of(other, 0, 120) != loop.picks, "the control: tokens are another cost"
-
-
-# -- docs --------------------------------------------------------------------------------------
-
-
-def test_do_04_the_risks_are_told_with_what_is_done_about_each():
-    """DO-04: the section names both risks of the seed and how each is met."""
-    text = (DOCS / "mixing.md").read_text()
-    section = text.split("## Risks")[1].split("\n## ")[0]
-    table = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")]
-    told = {risk.strip(): answer.strip() for risk, answer in table}
-    dominance = next(answer for risk, answer in told.items() if "new source dominates" in risk)
-    drift = next(answer for risk, answer in told.items() if "counts drift" in risk)
-    assert "starts at the current moment" in dominance
-    assert "order is global" in drift
-    assert all(told.values())
 
 
 # -- descriptions come back --------------------------------------------------------------------
