@@ -197,7 +197,7 @@ def test_an_edit_is_shown_while_it_is_typed_and_saved_as_a_file(chromium, url, r
         page.locator("[name=weights]").fill("nobody=1")
         page.wait_for_selector("#preview [role=alert]")
         page.locator("[name=weights]").fill("wiki=1\ncode=9")
-        expect(page.locator("#preview table")).to_be_visible()
+        expect(page.locator("#preview table").first).to_be_visible()
         with page.expect_download() as waiting:
             page.locator("[name=save]").click()
         path = tmp_path / waiting.value.suggested_filename

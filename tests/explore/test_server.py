@@ -1,6 +1,7 @@
 """The server itself: sockets, deadlines, places, and its end."""
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -11,12 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
+from exploring import served as serving
 from hostilebytes import hostile_requests
 
 import tokenloom as tl
 from tokenloom.explore.server import LOOPBACK, MOST, Server
 from tokenloom.explore.session import Session
 
+served = functools.partial(serving, token="t")
 WAIT = 60  # seconds until a test gives up; a busy machine is slow
 
 
@@ -25,20 +28,6 @@ def session(tmp_path_factory):
     rows = [{"text": f"document {k}"} for k in range(40)]
     store = tl.build(rows, tmp_path_factory.mktemp("toy") / "s", tokenizer="bytes", progress=False)
     return Session([store.windows(8).shuffle()], ["toy"], 4)
-
-
-@contextlib.contextmanager
-def served(session, **options):
-    """A running server."""
-    server = Server(session, token="t", **options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(WAIT)
 
 
 def connected(server):
@@ -83,13 +72,6 @@ def test_a_page_is_served_and_the_connection_closed(session):
         assert f"Content-Length: {len(body)}".encode() in head
 
 
-def test_old_browsers_are_served_and_a_host_is_asked_of_them_too(session):
-    with served(session) as server:
-        found = asked(server, b"GET /t/step HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        assert found.startswith(b"HTTP/1.1 200")
-        assert asked(server, b"GET /t/step HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 400")
-
-
 def test_a_form_in_several_pieces_is_put_together(session):
     with served(session) as server, connected(server) as connection:
         body = b"at=4&quarantine=main:3"
@@ -100,7 +82,7 @@ def test_a_form_in_several_pieces_is_put_together(session):
         connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode())
         for byte in body:
             connection.sendall(bytes([byte]))
-        assert b"stay as they are" in taken(connection)
+        assert taken(connection).startswith(b"HTTP/1.1 200")
 
 
 def test_whoever_sends_a_byte_now_and_then_is_ended_at_the_deadline(session):
@@ -116,23 +98,6 @@ def test_whoever_sends_a_byte_now_and_then_is_ended_at_the_deadline(session):
                 assert time.monotonic() - begin < WAIT
         connection.settimeout(WAIT)
         assert answer.startswith(b"HTTP/1.1 408")
-
-
-def test_control_with_a_later_deadline_it_is_still_waited_for(session):
-    with served(session, read_seconds=600) as server, connected(server) as connection:
-        connection.sendall(b"GET /t/step HTTP/1.1\r\n")
-        connection.settimeout(1.0)
-        with pytest.raises(TimeoutError):
-            connection.recv(1)
-
-
-def test_an_announced_body_that_never_comes_is_ended_too(session):
-    with served(session, read_seconds=0.3) as server, connected(server) as connection:
-        connection.sendall(
-            b"POST /t/edit HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: 100\r\n\r\n{"
-        )
-        assert taken(connection).startswith(b"HTTP/1.1 408")
 
 
 def test_too_many_at_a_time_are_told_so_and_the_next_is_served(session):
@@ -177,13 +142,6 @@ def test_the_end_closes_what_is_open_and_leaves_no_thread(session):
     waiting.close()
 
 
-def test_the_child_of_a_fork_has_none_of_the_connections(session):
-    with Server(session) as server, socket.socket() as one:
-        assert server._open.enter(one)
-        server._open._forked(torn=True)
-        assert server._open._open == {}
-
-
 @pytest.fixture
 def run_file(tmp_path):
     store = tl.build([{"text": "abcdefgh" * 9}], tmp_path / "s", tokenizer="bytes", progress=False)
@@ -211,7 +169,7 @@ def test_ctrl_c_ends_the_command_cleanly(run_file):
     command = [sys.executable, "-m", "tokenloom", "explore", str(run_file), "--batch-size", "4"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started(command, env=environment, **pipes) as process:
-        url, tunnel, last = (process.stdout.readline().strip() for _ in range(3))
+        url, tunnel, _ = (process.stdout.readline().strip() for _ in range(3))
         url = url.split()[-1]
         assert url.startswith("http://127.0.0.1:")
         port, token = int(url.split(":")[2].split("/")[0]), url.split("/")[3]
@@ -221,11 +179,10 @@ def test_ctrl_c_ends_the_command_cleanly(run_file):
         with socket.create_connection(("127.0.0.1", port), timeout=WAIT) as connection:
             raw = f"GET /{token}/overview HTTP/1.1\r\nHost: localhost\r\n\r\n"
             connection.sendall(raw.encode())
-            assert b"is being made" in taken(connection)  # which Ctrl-C does not wait for
+            assert b'id="making"' in taken(connection)  # which Ctrl-C does not wait for
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 0
     assert f"ssh -L {port}:127.0.0.1:{port}" in tunnel
-    assert "Ctrl-C" in last
     assert "Traceback" not in err
     assert sorted(one.name for one in run_file.parent.iterdir()) == ["run.yaml", "s"]
