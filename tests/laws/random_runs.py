@@ -333,8 +333,10 @@ def _draw_mix(draw: random.Random, names: list[str]) -> dict[str, Any]:
         options["weights"] = {"a": draw.choice([1, 2.5]), **dict.fromkeys(names[1:], 1)}
         options["cost"] = draw.choice(["rows", "tokens", "loss_tokens"])
     options["stop"] = draw.choice(["restart", "first_exhausted", "all_exhausted"])
-    if draw.random() < 0.2:
-        options["max_epochs"] = 1.5
+    if draw.random() < 0.25:
+        options["max_epochs"] = draw.choice([1.5, {"a": 0.5, "b": 2}])
+    if draw.random() < 0.25:
+        options["initial"] = {"a": draw.choice([7, 100])}
     return options
 
 

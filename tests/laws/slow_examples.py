@@ -450,12 +450,16 @@ class SlowRun:
         usual = "tokens" if mix["rule"] == "least_consumed" else "rows"
         cost = {"rows": _one, "tokens": source.tokens, "loss_tokens": source.trained}
         declared, cap = self._end_of(source), None
-        if "max_epochs" in mix:
-            cap = math.floor(mix["max_epochs"] * len(source.rows(0)))
+        caps = mix.get("max_epochs")
+        if isinstance(caps, dict):
+            caps = caps.get(source.name)
+        if caps is not None:
+            cap = math.floor(caps * len(source.rows(0)))
             declared = cap if declared is None else min(cap, declared)
         n = declared if mix["stop"] == "all_exhausted" else cap
         weight = mix.get("weights", {}).get(source.name, 1.0)
-        return Slow(source.name, cost[mix.get("cost") or usual], n, weight, declared)
+        base = mix.get("initial", {}).get(source.name, 0) / weight
+        return Slow(source.name, cost[mix.get("cost") or usual], n, weight, declared, base)
 
 
 def _one(item: int) -> int:

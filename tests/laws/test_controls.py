@@ -163,6 +163,7 @@ CONTROLS = {
             sources, **options | {"weights": {"a": 7, "b": 1, "c": 3}}
         ),
     ),
+    "an_example_does_not_depend_on_what_was_asked_before": after(tl.Dataset, "spans", row_again),
     "what_a_run_consumed_is_what_its_examples_hold": before(
         tl.Dataset, "consumed", lambda examples: ((max(0, examples - 1),), {})
     ),

@@ -181,6 +181,17 @@ def test_what_a_run_consumed_is_what_its_examples_hold(known, draw):
     assert {one["name"]: one["tokens"] for one in found if one["tokens"]} == dict(+tokens)
 
 
+@law
+def test_an_example_does_not_depend_on_what_was_asked_before(known, draw):
+    """A run that was just made says of one index what one says that has shown all before it."""
+    recipe, run = draw_run(draw, known)
+    n = length_of(run, 120)
+    if n:
+        every, index = rows_of(run, 0, n), draw.randrange(n)
+        fresh = make_run(recipe, known)
+        assert rows_of(fresh, index, index + 1) == [every[index]]
+
+
 @pytest.mark.parametrize("name", ORDERS)
 def test_two_sources_of_one_run_have_orders_of_their_own(known, name):
     """Keys are named paths: the same store under two names is shuffled in two ways."""

@@ -227,8 +227,9 @@ class RunPrices:
         return {**self._run.identity, "least": self._least, "render": render}
 
     def is_steady(self, epoch: int) -> bool:
-        """See `Priced`."""
-        return self._run.layout.is_steady(epoch)
+        """See `Priced`; epochs with equally many tokens may train other numbers of them."""
+        layout = self._run.layout
+        return layout.is_steady(epoch) and (self._counter is None or layout.is_constant)
 
 
 def costs_of(
