@@ -1,7 +1,5 @@
 """The compiled merge gives what NumPy gives: the same floats, the same ties, every count."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -145,43 +143,6 @@ def test_numbers_that_the_compiled_loop_does_not_take_are_left_to_numpy():
     assert Merge(odd, seed=0, midpoint=False)._merger is None
 
 
-def test_a_copy_has_a_compiled_loop_of_its_own_or_none():
-    merge = Merge([Clock("a", EqualCosts(2, None), 1.0)], seed=0, midpoint=False)
-    copied = pickle.loads(pickle.dumps(merge))
-    assert copied._merger is not None
-    assert copied._merger is not merge._merger
-    assert copied.items(3, 9)[1].tolist() == merge.items(3, 9)[1].tolist()
-
-
-class Counted(Prices):
-    """Prices that count how many were asked for."""
-
-    asked = 0
-
-    def prices(self, first, last):
-        self.asked += last - first
-        return super().prices(first, last)
-
-
-def test_requests_one_after_the_other_ask_for_each_price_about_once():
-    random = np.random.default_rng(0)
-    told = [Counted(random.integers(1, 4097, 5000)) for _ in range(4)]
-    clocks = [Clock(f"s{n}", SummedCosts(one, None), 1.0 + n) for n, one in enumerate(told)]
-    clocks.append(Clock("windows", EqualCosts(2048, None), 3.0))
-    fast, slow = both(clocks, seed=0, midpoint=False)
-    fast.items(0, 4000)  # sums of the first epochs, for the mean
-    for one in told:
-        one.asked = 0
-    found = [fast.items(first, first + 4000) for first in range(4000, 40_000, 4000)]
-    asked = sum(one.asked for one in told)
-    summed = sum(int((source < 4).sum()) for source, _ in found)
-    assert asked < 1.2 * summed
-    expected = slow.items(4000, 40_000)
-    for column in (0, 1):
-        together = np.concatenate([one[column] for one in found])
-        assert together.tolist() == expected[column].tolist()
-
-
 def test_a_source_that_comes_more_often_than_expected_is_looked_at_again():
     """Some of its items are dear and the others cheap, so at times it is far from its mean."""
     clocks = [
@@ -194,20 +155,3 @@ def test_a_source_that_comes_more_often_than_expected_is_looked_at_again():
         a, b = fast.items(first, last), slow.items(first, last)
         assert a[0].tolist() == b[0].tolist()
         assert a[1].tolist() == b[1].tolist()
-
-
-@pytest.mark.parametrize("midpoint", [False, True])
-@given(some_clocks(summed=False), st.data())
-def test_times_of_many_items_are_those_of_each(midpoint, clocks, data):
-    merge = Merge(clocks, seed=0, midpoint=midpoint)
-    pairs = st.tuples(st.integers(0, len(clocks) - 1), st.integers(0, 10**6))
-    source, item = np.array(data.draw(st.lists(pairs, min_size=1))).T
-    wanted = []
-    for one, k in zip(source.tolist(), item.tolist(), strict=True):
-        clock, cost = clocks[one], clocks[one].costs.one(0)[1]
-        begin = k * cost - clock.ref
-        time = begin / clock.weight
-        if midpoint:
-            time = (2 * begin + cost) / (2 * clock.weight)
-        wanted.append(clock.base + time)
-    assert merge._equal_times(source, item).tolist() == wanted

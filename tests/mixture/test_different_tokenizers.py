@@ -2,9 +2,9 @@
 
 import itertools
 import pickle
-import re
 
 import pytest
+from refusals import refused
 from toys import bpe_json
 
 import tokenloom as tl
@@ -49,7 +49,7 @@ def may_be_mixed(a, b):
 
 
 def test_a_mix_is_refused_if_and_only_if_two_of_its_stores_differ(stores):
-    refused = 0
+    count = 0
     for size in (1, 2, 3):
         for names in itertools.permutations(stores, size):
             sources = {name: stores[name].pack(4) for name in names}
@@ -58,48 +58,33 @@ def test_a_mix_is_refused_if_and_only_if_two_of_its_stores_differ(stores):
             if not bad:
                 tl.mix(sources)
                 continue
-            refused += 1
-            with pytest.raises(tl.ConfigError, match="different tokenizers") as caught:
-                tl.mix(sources)
-            named = re.search(r"sources '(\w+)' and '(\w+)'", str(caught.value)).groups()
-            assert set(named) in bad, "the two that are named do differ"
-    assert refused > 100
+            count += 1
+            error = refused(lambda sources=sources: tl.mix(sources), tl.ConfigError)
+            assert any(all(f"'{name}'" in error for name in pair) for pair in bad)
+    assert count > 100
 
 
-def test_the_finding_vocab_10_and_bytes_is_refused(tmp_path):
-    s = tl.build([{"input_ids": [1, 2, 3, 4]}] * 4, tmp_path / "a", tokenizer=None, vocab_size=10)
-    t = tl.build([{"text": "hello world"}], tmp_path / "b", tokenizer="bytes")
-    with pytest.raises(tl.ConfigError) as caught:
-        tl.mix({"a": s.pack(4), "b": t.pack(4)})
-    assert str(caught.value) == (
-        "mix: sources 'a' and 'b' have different tokenizers: no tokenizer with 10 ids and bytes "
-        "(bytes) with 256 ids. An id may mean another token in each. Build both with one "
-        "tokenizer, or pass different_tokenizers=True."
-    )
-
-
-def test_the_message_says_how_they_differ(stores):
-    for names, words in (
-        (("bytes", "eos"), r"both are bytes \(bytes\) with 256 ids, with eos None and 0"),
-        (("bytes", "bpe"), r"bytes \(bytes\) with 256 ids and tokenizer\.json \(tokenizers\) with"),
-        (("few", "own"), r"no tokenizer with 10 ids and .*spelled \(callable\) with 256 ids"),
+def test_the_two_sources_and_how_they_differ_are_named(stores):
+    for names, named in (
+        (("bytes", "eos"), ("None", "0")),
+        (("bytes", "bpe"), ("bytes", "tokenizer.json")),
+        (("few", "own"), ("10", "spelled", "256")),
     ):
-        with pytest.raises(tl.ConfigError, match=words):
-            tl.mix({name: stores[name].pack(4) for name in names})
+        sources = {name: stores[name].pack(4) for name in names}
+        refused(lambda sources=sources: tl.mix(sources), tl.ConfigError, *names, *named)
 
 
 def test_an_edit_that_adds_is_refused_too(stores):
     run = tl.mix({"a": stores["bytes"].pack(4)}).seed(1)
     assert run.edit(at=2, add={"b": stores["again"].pack(4)}).edits
     other = {"b": stores["bpe"].pack(4)}
-    with pytest.raises(tl.ConfigError, match=r"edit\.add: sources 'a' and 'b' have different"):
-        run.edit(at=2, add=other)
+    refused(lambda: run.edit(at=2, add=other), tl.ConfigError, "edit.add", "'a'", "'b'")
     edited = run.edit(at=2, add=other, different_tokenizers=True)
     assert edited.picked(range(12))[0].count("b") > 2
     later = edited.edit(at=4, weights={"b": 2}).seed
     assert later, "once allowed, later edits need not say so again"
-    with pytest.raises(tl.ConfigError, match="this run has one source"):
-        stores["bytes"].pack(4).edit(at=0, different_tokenizers=True)
+    alone = stores["bytes"].pack(4)
+    refused(lambda: alone.edit(at=0, different_tokenizers=True), tl.ConfigError)
 
 
 def test_the_permission_is_no_part_of_the_run(stores):
@@ -125,10 +110,8 @@ def test_a_run_with_the_permission_travels(stores):
     assert tl.from_config(run.describe()) == run
     assert pickle.loads(pickle.dumps(run)) == run
     assert run.take(5).seed(4).shuffle().fingerprint != run.fingerprint
-    told = run.describe()
-    told["mix"]["different_tokenizers"] = False
-    with pytest.raises(tl.ConfigError, match="different tokenizers"):
-        tl.from_config(told)
-    del told["mix"]["different_tokenizers"]
-    with pytest.raises(tl.ConfigError, match="different tokenizers"):
-        tl.from_config(told)
+    plain = run.describe()
+    plain["mix"]["different_tokenizers"] = False
+    refused(lambda: tl.from_config(plain), tl.ConfigError, "different_tokenizers")
+    del plain["mix"]["different_tokenizers"]
+    refused(lambda: tl.from_config(plain), tl.ConfigError, "different_tokenizers")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.api.store import Store
@@ -227,47 +228,39 @@ def test_a_run_file_of_it_is_the_same_run(numbered, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "named"),
     [
-        ({"cost": "tokens"}, "cost: found 'tokens' with rule='levanter'"),
-        ({"stop": "first_exhausted"}, "stop: found 'first_exhausted' with rule='levanter'"),
-        ({"max_epochs": 2}, "max_epochs: found 2.0 with rule='levanter'"),
-        ({"initial": {"a": 5}}, "initial: found {'a': 5} with rule='levanter'"),
-        ({"block": 1 << 16}, "block: found 65536"),
-        ({"weights": {"a": -1.0}}, "weights.a: found -1.0, allowed: 0 or more"),
-        ({"weights": {"a": 0, "b": 0}}, "weights: found no weight above 0"),
-        ({"stages": {5: {"a": 1}}}, "stages.5: edit: at=5 is inside a block"),
-        ({"stages": {2048: {"x": 1}}}, "stages.2048: weights.x: no source named 'x'"),
+        ({"cost": "tokens"}, "cost"),
+        ({"stop": "first_exhausted"}, "stop"),
+        ({"max_epochs": 2}, "max_epochs"),
+        ({"initial": {"a": 5}}, "initial"),
+        ({"block": 1 << 16}, "block"),
+        ({"weights": {"a": -1.0}}, "weights.a"),
+        ({"weights": {"a": 0, "b": 0}}, "weights"),
+        ({"stages": {5: {"a": 1}}}, "stages.5"),
+        ({"stages": {2048: {"x": 1}}}, "stages.2048"),
     ],
 )
-def test_what_levanter_does_not_have_is_refused_with_the_reason(numbered, fields, words):
+def test_what_levanter_does_not_have_is_refused(numbered, fields, named):
     sources = {"a": numbered(30).windows(2), "b": numbered(7).windows(2)}
-    with pytest.raises(ConfigError) as raised:
-        tl.mix(sources, rule="levanter", **fields)
-    assert words in str(raised.value)
+    refused(lambda: tl.mix(sources, rule="levanter", **fields), ConfigError, named)
 
 
-def test_orders_edits_and_whole_shuffles_are_refused_with_the_reason(numbered):
+def test_orders_edits_and_whole_shuffles_are_refused(numbered):
     rows = numbered(30).windows(2)
-    with pytest.raises(ConfigError, match=r"mix.a: it is shuffled with perm_type='feistel'"):
-        _ = tl.mix({"a": rows.shuffle()}, rule="levanter").run
+    shuffled = tl.mix({"a": rows.shuffle()}, rule="levanter")
+    refused(lambda: len(shuffled), ConfigError, "mix.a", "feistel")
     run = tl.mix({"a": rows}, rule="levanter", block=8)
-    with pytest.raises(ConfigError, match="edit: found with rule='levanter'"):
-        run.edit(at=8, weights={"a": 1})
-    with pytest.raises(ConfigError, match="edit: found with rule='levanter'"):
-        run.edit(at=8, quarantine=[("a", 0)])
-    with pytest.raises(ConfigError, match="shuffle: found on a mix with rule='levanter'"):
-        run.shuffle(perm_type="levanter")
+    for change in ({"weights": {"a": 1}}, {"quarantine": [("a", 0)]}):
+        refused(lambda change=change: run.edit(at=8, **change), ConfigError, "edit", "levanter")
+    refused(lambda: run.shuffle(perm_type="levanter"), ConfigError, "shuffle", "levanter")
     described = tl.mix({"a": rows, "b": rows}, rule="levanter", block=8).describe()
-    edit = {"at": 8, "quarantine": [["a", 0]]}
-    with pytest.raises(ConfigError, match="edit: found with rule='levanter'"):
-        tl.from_config({**described, "mix": {**described["mix"], "edits": [edit]}})
-    changed = {"at": 8, "weights": {"a": 1.0}}
-    with pytest.raises(ConfigError, match="whole numbers that add up to 8"):
-        tl.from_config({**described, "mix": {**described["mix"], "edits": [changed]}})
+    for change in ({"quarantine": [["a", 0]]}, {"weights": {"a": 1.0}}):
+        mix = {**described["mix"], "edits": [{"at": 8, **change}]}
+        refused(lambda mix=mix: tl.from_config({**described, "mix": mix}), ConfigError)
 
 
-def test_a_weight_that_is_truncated_to_nothing_is_told():
+def test_a_weight_that_is_truncated_to_nothing_warns():
     """Levanter lost 8 of 200 sources that way."""
     with pytest.warns(UserWarning, match="tiny would have less than one of the 2,048 examples"):
         counts = levanter_counts("weights", {"a": 1, "tiny": 0.0002}, ["a", "tiny"], 2048)
