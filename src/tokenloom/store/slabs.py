@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -121,10 +123,13 @@ class _Slab(Single):
         self.idle = idle
         self.loan: _Loan | None = None
 
-    def __del__(self) -> None:
-        """Neither lent nor idle any more: there were enough of its size."""
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Neither lent nor idle any more: there were enough of its size.
+
+        When the interpreter ends, the globals that `put_back` needs may be gone.
+        """
         region = getattr(self, "region", None)
-        if region is not None:
+        if region is not None and not ending():
             region.put_back(self.memory)
 
 
