@@ -3,6 +3,7 @@
 `Chain` is a language whose next token depends on the last one only, so every figure is known.
 """
 
+import itertools
 import json
 import math
 import re
@@ -217,7 +218,7 @@ def test_ev_06_splices_that_start_later_are_a_table_by_start(store):
 # -- sets that stay what they are ----------------------------------------------------------
 
 
-def test_ev_07_c_68_how_training_is_packed_leaves_evaluation_rows_alone(store):
+def test_ev_07_how_training_is_packed_leaves_evaluation_rows_alone(store):
     rows = one_document_rows(store, 16)
     before = rows.digest(0, len(rows)), content_hash(rows)
     others = (store.pack(32, strategy="greedy"), store.windows(8), store.pack(16).shuffle())
@@ -245,6 +246,29 @@ def test_ev_07_rows_of_a_document_are_cut_every_s_tokens_and_each_transition_is_
     found = evaluate(Chain(), store, seq_len=16, progress=False).all
     assert found["tokens"] == 39 + 19 + 32
     assert found["loss"] == pytest.approx(mean_loss(store.document(n) for n in range(3)))
+
+
+def test_c_68_held_out_rows_are_the_same_whatever_trains_on_the_rest(store_of):
+    first = np.cumsum([1, 3, 9, 4, 1, 7, 5, 2, 8, 6, 3, 5, 4]).tolist()
+    store = store_of([list(range(a, b)) for a, b in itertools.pairwise(first)])  # all tokens differ
+    parts = store.split({"train": 0.6, "held": 0.4}, by="content", seed=4)
+    rows = parts["held"].pack(10, strategy="one_doc")
+    before = rows[0 : len(rows)]
+    assert before.segment_ids.max() == 1
+    assert len(rows) == parts["held"].num_documents > 1
+    trainings = [
+        parts["train"].windows(8),
+        parts["train"].pack(16, strategy="sequential").block_shuffle().seed(9),
+        parts["train"].pack(10, strategy="best_fit_decreasing").shuffle().epochs(3),
+        parts["train"].splice(8, content_length=3),
+    ]
+    for training in trainings:
+        trained = training[0 : len(training)]
+        again = parts["held"].pack(10, strategy="one_doc")
+        assert again == rows
+        assert (again[0 : len(again)].tokens == before.tokens).all()
+        shown = set(trained.tokens[trained.attention_mask].tolist())
+        assert not shown & set(before.tokens[before.attention_mask].tolist())
 
 
 SET = """\

@@ -3,8 +3,6 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 
 import grain
@@ -117,12 +115,11 @@ def test_ld_03_segments_are_int32_and_masks_are_bool(store):
     assert batch.index.dtype == np.int64
 
 
-def test_ld_04_a_benchmark_prints_latencies_speeds_and_reads():
+def test_ld_04_a_benchmark_prints_latencies_speeds_and_reads(benchmarks):
     small = ["--num-examples", "512", "--seq-len", "16", "--steps", "4", "--batch-size", "16"]
-    command = [sys.executable, "-m", "tokenloom", "bench", "data-loading", "--quiet", *small]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    code, text = benchmarks("data-loading", *small, "--json")
+    assert code == 0
+    printed = json.loads(text)
     for perm_type, strategies in printed["results"].items():
         for strategy, counts in strategies.items():
             speeds = printed["speeds"][perm_type][strategy]
