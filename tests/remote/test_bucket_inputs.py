@@ -121,7 +121,7 @@ def test_a_server_that_ignores_conditions_is_caught_by_the_answer(corpus, tmp_pa
         ("{url}/notes.xyz", ".xyz"),
         ("{url}/*.xyz", ".xyz"),
         ("parquet:{url}/a.jsonl", "a.jsonl"),
-        ("hf:{url}", "bucket"),
+        ("hf:{url}", "'s3'"),
     ],
 )
 def test_what_is_not_there_or_not_meant_is_refused(corpus, text, named):
