@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spoiling import places, replaced, without
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
@@ -426,41 +427,21 @@ JSON = st.recursive(
 )
 
 
-def leaves(value, path=()):
-    yield path
-    items = list(enumerate(value)) if isinstance(value, list) else []
-    for key, inner in value.items() if isinstance(value, dict) else items:
-        yield from leaves(inner, (*path, key))
-
-
-def changed(state, path, value, delete):
-    """A copy of the state with one place of it replaced or gone."""
-    copy = json.loads(json.dumps(state))
-    if not path:
-        return value
-    place = copy
-    for key in path[:-1]:
-        place = place[key]
-    if delete:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    return copy
-
-
 def fuzz(dataset, count):
     state, run = state_at(dataset), dataset.describe()
-    places, outcomes = list(leaves(state)), {"loads": 0, "refused": 0}
+    found_places, outcomes = list(places(state)), {"loads": 0, "refused": 0}
 
     @settings(max_examples=count, deadline=None, derandomize=True, database=None)
     @given(
-        st.lists(st.tuples(st.sampled_from(places), JSON, st.booleans()), min_size=1, max_size=2)
+        st.lists(
+            st.tuples(st.sampled_from(found_places), JSON, st.booleans()), min_size=1, max_size=2
+        )
     )
     def attack(changes):
         found = state
         for path, value, delete in changes:
             try:
-                found = changed(found, path, value, delete)
+                found = without(found, path) if delete and path else replaced(found, path, value)
             except (KeyError, IndexError, TypeError):
                 continue  # the place went with the first change
         loader = tl.Loader(dataset, 4)

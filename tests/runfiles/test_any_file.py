@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spoiling import DEEP, JUNK, places, replaced
 
 import tokenloom as tl
 from tokenloom.runfiles.make import check_run
@@ -45,39 +46,14 @@ WHOLE = {
     "evaluate": {"held": {"store": "stores/wiki", "windows": 8}},
     "build": {"tokenizer": "bytes", "eos": 0, "stores": {"new": {"inputs": ["corpus.jsonl"]}}},
 }
-JUNK = st.sampled_from(
-    [
-        *(None, True, -1, 0, 1, 2**62, 2**70, -0.5, 1e300, float("nan"), float("inf")),
-        *("", "x", "none", "\0", "${", "${}", "${HOME}", "a:b", "../..", "é" * 50, "=", "a.b"),
-        *([], {}, [[]], [None], {"": 1}, {"x": None}, [1, "a"], {"0": -1}, {"a": {"a": {}}}),
-        *(b"bytes", {1: 2}, {True: 1}, {None: 1}, (1, 2), {1.5: 1}),
-    ]
-)
-
-
-def paths(value, here=()):
-    """Every place of plain data."""
-    inner = value.items() if isinstance(value, dict) else ()
-    inner = enumerate(value) if isinstance(value, list) else inner
-    for key, one in inner:
-        yield (*here, key)
-        yield from paths(one, (*here, key))
-
-
-PLACES = list(paths(WHOLE))
+PLACES = [path for path in places(WHOLE) if path]
+WRITABLE = [junk for junk in JUNK if junk is not DEEP and junk != 10**5000]  # as text
 
 
 def changed(place, junk, *, key=None):
     """The whole mapping with junk at a place, or under another key beside it."""
-    plain = json.loads(json.dumps(WHOLE))
-    holder = plain
-    for name in place[:-1]:
-        holder = holder[name]
-    if key is None or isinstance(holder, list):
-        holder[place[-1]] = junk
-    else:
-        holder[key] = junk
-    return plain
+    last = place[-1] if key is None or isinstance(place[-1], int) else key
+    return replaced(WHOLE, (*place[:-1], last), junk)
 
 
 @pytest.mark.filterwarnings("ignore:stores/wiki. add_eos")
@@ -87,7 +63,11 @@ def test_the_whole_mapping_is_a_run(place):
 
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=150)
-@given(where=st.sampled_from(PLACES), junk=JUNK, key=st.sampled_from([None, None, "zz", "0"]))
+@given(
+    where=st.sampled_from(PLACES),
+    junk=st.sampled_from(WRITABLE),
+    key=st.sampled_from([None, None, "zz", "0"]),
+)
 def test_junk_anywhere_is_refused_with_a_sentence_or_loads(shelf, where, junk, key):
     plain = changed(where, junk, key=key)
     text = json.loads(
@@ -105,7 +85,7 @@ def test_junk_anywhere_is_refused_with_a_sentence_or_loads(shelf, where, junk, k
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", PLACES, ids=lambda where: ".".join(map(str, where)))
 def test_every_kind_of_junk_at_every_place(place, where):
-    for junk in JUNK.elements:
+    for junk in JUNK:
         for key in (None, "zz"):
             check_run(Written(plain=changed(where, junk, key=key)))
 
@@ -143,7 +123,7 @@ def test_a_file_written_by_anyone_runs_nothing(place):
     ]
     for tag in dangerous:
         (place / "run.yaml").write_text(f"sources: {tag}\n")
-        with pytest.raises(tl.ConfigError, match="names code or a type"):
+        with pytest.raises(tl.ConfigError, match="line 1, column 10"):
             tl.load("run.yaml")
     assert not (place / "hacked").exists()
     assert yaml.safe_load("a: 1") == {"a": 1}

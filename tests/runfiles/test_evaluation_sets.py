@@ -37,10 +37,10 @@ def test_a_set_that_is_still_what_was_pinned_is_taken_and_any_other_refused(load
     pinned = content_hash(tl.open("stores/code"))
     assert load(RUN % ("pack: {}", f", content: {pinned}")).file.evaluate
     for other in (pinned[:-1] + ("0" if pinned[-1] != "0" else "1"), "abc"):
-        with pytest.raises(tl.ConfigError, match=r"evaluate\.held\.content: found .* have") as told:
+        with pytest.raises(tl.ConfigError, match=r"evaluate\.held\.content: found") as told:
             load(RUN % ("pack: {}", f", content: '{other}'"))
         assert pinned in str(told.value)
-    with pytest.raises(tl.ConfigError, match=r"sources\.wiki\.content: unknown key"):
+    with pytest.raises(tl.ConfigError, match=r"sources\.wiki\.content"):
         load(RUN % ("pack: {}, content: abc", ""))
 
 

@@ -177,18 +177,18 @@ def test_a_store_with_other_content_is_refused_by_the_digest(stores, shelf, tmp_
     tl.save(stores[0].windows(8), tmp_path / "run.yaml")
     text = (tmp_path / "run.yaml").read_text().replace("stores/wiki", "stores/code")
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(tl.ConfigError, match=r"sources\.main\.store: its digest is [0-9a-f]{64}, "):
+    with pytest.raises(tl.ConfigError, match=r"sources\.main\.store: .*[0-9a-f]{64}"):
         tl.load(tmp_path / "run.yaml")
 
 
 def test_a_file_that_is_there_is_kept_unless_told_otherwise(stores, tmp_path):
     run = stores[0].windows(8)
     tl.save(run, tmp_path / "run.yaml")
-    with pytest.raises(tl.StoreExists, match=r"it is there already\. Pass overwrite=True"):
+    with pytest.raises(tl.StoreExists, match="overwrite=True"):
         tl.save(run, tmp_path / "run.yaml")
     tl.save(run.shuffle(), tmp_path / "run.yaml", overwrite=True)
     assert tl.load(tmp_path / "run.yaml") == run.shuffle()
-    with pytest.raises(tl.ConfigError, match=r"allowed: a name that ends in \.yaml or \.json"):
+    with pytest.raises(tl.ConfigError, match=r"run\.toml"):
         tl.save(run, tmp_path / "run.toml")
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from test_wrong_files import GOOD, IN_SCHEMA
 
 import tokenloom as tl
@@ -93,16 +94,15 @@ def refusals(record, name, word):
     plain = {"seq_len": 8, "sources": {"a": {"store": "nowhere", **source}}}
     if record in ("Mix", "Loader"):
         plain[record.lower()] = {name: word}
-    said = check_run(Written(plain=plain)).problems
-    return [one for one in said if one.path.endswith(f".{name}") and "allowed" in one.words]
+    found = check_run(Written(plain=plain)).problems
+    return [
+        one for one in found if one.path.endswith(f".{name}") and f"found {word!r}" in one.words
+    ]
 
 
 @pytest.mark.parametrize("record", WORDS)
 def test_the_words_of_the_schema_are_those_that_the_checks_allow(record):
     for name, words in WORDS[record].items():
-        for word in words:
-            said = [one for one in refusals(record, name, word) if "Did you mean" in one.words]
-            assert said == [], (name, word)
         (wrong,) = refusals(record, name, "nonsense")
         assert all(str(word) in wrong.words for word in words if word != "bin"), wrong
 
@@ -175,16 +175,14 @@ class Inner:
 
 
 @pytest.mark.parametrize(
-    ("hint", "value", "words"),
+    ("hint", "value", "named"),
     [
-        (int | str, 1.5, "$: found 1.5 (float), allowed: an integer or a string"),
-        (int | Inner, "a", "$: found 'a' (str), allowed: an integer or an object"),
-        (int | Inner, {"y": 3}, "$.y: unknown key. Allowed: x."),
-        (int | tuple[int, ...], [1, "a"], "$[1]: found 'a' (str), allowed: an integer"),
-        (int | None, "a", "$: found 'a' (str), allowed: an integer"),
+        (int | str, 1.5, ("$: found 1.5", "integer", "string")),
+        (int | Inner, "a", ("$: found 'a'", "integer", "object")),
+        (int | Inner, {"y": 3}, ("$.y: ", "x")),
+        (int | tuple[int, ...], [1, "a"], ("$[1]: found 'a'", "integer")),
+        (int | None, "a", ("$: found 'a'", "integer")),
     ],
 )
-def test_a_value_of_no_allowed_kind_is_told_all_of_them_or_what_is_wrong_inside(hint, value, words):
-    with pytest.raises(BindError) as refused:
-        bind(hint, value)
-    assert str(refused.value) == words
+def test_a_value_of_no_allowed_kind_is_named_with_what_is_allowed(hint, value, named):
+    refused(lambda: bind(hint, value), BindError, *named)

@@ -156,8 +156,7 @@ WRONG = [
     # -- evaluation sets
     (GOOD + "evaluate: {held: {store: stores/none, windows: 8}}\n", "evaluate.held.store: "),
     (
-        "sources: {wiki: {store: stores/wiki, windows: 8}}\n"
-        "evaluate: {held: {store: stores/wiki}}\n",
+        "sources: {wiki: {store: stores/wiki, pack: 8}}\nevaluate: {held: {store: stores/wiki}}",
         "line 2, column 12: evaluate.held: ",
         "seq_len",
     ),
