@@ -4,6 +4,7 @@ import inspect
 from dataclasses import MISSING, fields
 
 import pytest
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.api.documents import Documents
@@ -144,41 +145,41 @@ def test_a_store_is_all_its_documents(store):
     assert "Store(" in repr(store)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda s: s.windows(4, tial="keep"), "windows: no option 'tial'.*mean 'tail'"),
-        (lambda s: s.pack(4, strategi="bin"), "pack: no option 'strategi'.*mean 'strategy'"),
-        (lambda s: s.splice(4, contentlength=2), "splice: no option.*mean 'content_length'"),
-        (lambda s: s.select(num_doc=2), "select: no option 'num_doc'.*mean 'num_docs'"),
-        (lambda s: s.split({"a": 1.0}, sed=2), "split: no option 'sed'.*mean 'seed'"),
-        (lambda s: s.windows(seqlen=3), "windows: no option 'seqlen'.*mean 'seq_len'"),
-        (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "Loader: no option 'rnk'.*mean 'rank'"),
-        (lambda s: stream_packer("bin", 4, pad=0), "stream_packer: no option 'pad'.*mean 'pad_id'"),
-        (lambda s: tl.open(s.path, snapshto=1), "open: no option.*mean 'snapshot'"),
-        (lambda s: tl.mix({"a": s.pack(4)}, wieghts={}), "mix: no option.*mean 'weights'"),
-        (lambda s: s.pack(4).edit(at=1, apend={}), "edit: no option 'apend'.*mean 'append'"),
-        (lambda s: s.pack(4).render(pad=0), "render: no option 'pad'.*mean 'pad_id'"),
-        (lambda s: tl.from_config({}, cachebytes=1), "from_config: no option.*mean 'cache_bytes'"),
-        (lambda s: block_report({}, len, maxlength=1), "block_report: no .*mean 'max_length'"),
-        (lambda s: Collator(None, paddin=1), "Collator: no option 'paddin'.*mean 'padding'"),
-        (lambda s: tl.build([], "x", tokeniser="bytes"), "build: no option.*mean 'tokenizer'"),
-        (
-            lambda s: tl.plan_packing(s, seq_len=4, overflows="drop"),
-            "plan_packing: no option 'overflows'.*mean 'overflow'",
-        ),
-    ],
-)
-def test_a_misspelt_argument_is_refused_with_its_near_miss(store, call, message):
-    with pytest.raises(tl.ConfigError, match=message):
-        call(store)
+MISSPELT = [
+    (lambda s: s.windows(4, tial="keep"), "tial", "tail"),
+    (lambda s: s.pack(4, strategi="bin"), "strategi", "strategy"),
+    (lambda s: s.splice(4, contentlength=2), "contentlength", "content_length"),
+    (lambda s: s.select(num_doc=2), "num_doc", "num_docs"),
+    (lambda s: s.split({"a": 1.0}, sed=2), "sed", "seed"),
+    (lambda s: s.windows(seqlen=3), "seqlen", "seq_len"),
+    (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "rnk", "rank"),
+    (lambda s: stream_packer("bin", 4, pad=0), "pad", "pad_id"),
+    (lambda s: tl.open(s.path, snapshto=1), "snapshto", "snapshot"),
+    (lambda s: tl.mix({"a": s.pack(4)}, wieghts={}), "wieghts", "weights"),
+    (lambda s: s.pack(4).edit(at=1, apend={}), "apend", "append"),
+    (lambda s: s.pack(4).render(pad=0), "pad", "pad_id"),
+    (lambda s: tl.from_config({}, cachebytes=1), "cachebytes", "cache_bytes"),
+    (lambda s: block_report({}, len, maxlength=1), "maxlength", "max_length"),
+    (lambda s: Collator(None, paddin=1), "paddin", "padding"),
+    (lambda s: tl.build([], "x", tokeniser="bytes"), "tokeniser", "tokenizer"),
+    (lambda s: tl.plan_packing(s, seq_len=4, overflows="drop"), "overflows", "overflow"),
+]
+
+
+@pytest.mark.parametrize(("call", "found", "meant"), MISSPELT, ids=[one[1] for one in MISSPELT])
+def test_a_misspelt_argument_is_refused_with_its_near_miss(store, call, found, meant):
+    refused(lambda: call(store), tl.ConfigError, repr(found), repr(meant))
 
 
 @pytest.mark.parametrize(("known", "ours"), [("inputs", "tokens"), ("targets", "labels")])
 def test_names_of_other_libraries_lead_to_the_array_that_is_meant(store, known, ours):
     """Spelling alone would suggest others; input_ids is a name of tokens (tests/batch)."""
-    with pytest.raises(tl.ConfigError, match=f"fields: found '{known}'.*Did you mean '{ours}'"):
-        tl.Loader(store.pack(4), 2, fields=(known,))
+    refused(
+        lambda: tl.Loader(store.pack(4), 2, fields=(known,)),
+        tl.ConfigError,
+        f"fields: found '{known}'",
+        f"'{ours}'",
+    )
 
 
 TAKES_A_DATASET = {
@@ -203,9 +204,8 @@ def test_what_is_no_dataset_is_refused_with_what_is(store, call, what):
         "loader": tl.Loader(store.pack(4), 1),
         "nothing": None,
     }[what]
-    words = f"{call.split()[0]}: found {type(value).__name__}, allowed: a dataset, such as"
-    with pytest.raises(tl.ConfigError, match=words):
-        TAKES_A_DATASET[call](value)
+    named = f"{call.split()[0]}: found {type(value).__name__}"
+    refused(lambda: TAKES_A_DATASET[call](value), tl.ConfigError, named)
 
 
 @pytest.mark.parametrize("name", ["mask_boundary_loss", "train_on_eos", "trailing", "segments"])

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 
-def refused(call: Callable[[], object], kind: type[Exception], *named: object) -> str:
+def refused(
+    call: Callable[[], object], kind: type[Exception] | tuple[type[Exception], ...], *named: object
+) -> str:
     """Asserts that the call raises `kind` and that its message has every part; returns the message.
 
     A part is a key, a file or a value. Whole sentences are compared in tests/api/test_messages.py
