@@ -1,6 +1,5 @@
 """No answer depends on the internal sizes: with tiny ones every question has the same answer."""
 
-import dataclasses
 import gzip
 import json
 import random
@@ -10,7 +9,6 @@ import pytest
 
 import tokenloom as tl
 from tokenloom import evaluate, exchange
-from tokenloom.limits import limits
 from tokenloom.testing import tiny, write_store
 
 SEQ_LEN = 8
@@ -250,22 +248,3 @@ def test_stores_and_builds_are_the_same_under_tiny_limits(tmp_path, monkeypatch)
     with tiny():
         found = everything(tmp_path / "tiny")
     assert found == usual
-
-
-def test_tiny_changes_every_limit_or_those_that_are_named():
-    usual = dataclasses.asdict(limits())
-    with tiny():
-        small = dataclasses.asdict(limits())
-        with tiny(plan_examples=7):
-            assert dataclasses.asdict(limits()) == small | {"plan_examples": 7}
-    assert all(0 < small[name] < usual[name] for name in usual)
-    with tiny(plan_examples=7):
-        assert dataclasses.asdict(limits()) == usual | {"plan_examples": 7}
-    assert dataclasses.asdict(limits()) == usual
-    with pytest.raises(tl.ConfigError, match="plan_exampels"), tiny(plan_exampels=7):
-        pass
-
-
-@tiny(kept_orders=1)
-def test_tiny_decorates_a_test():
-    assert limits().kept_orders == 1

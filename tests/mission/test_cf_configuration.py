@@ -20,7 +20,7 @@ import yaml
 from word_tokenizers import bos_eos_pad, words
 
 import tokenloom as tl
-from tokenloom.batch.attention import dense_mask
+from tokenloom.batch import attention
 from tokenloom.integrations.hf import Collator, block_tokenize
 from tokenloom.integrations.levanter import (
     LMMixtureDatasetConfig,
@@ -561,7 +561,7 @@ def test_cf_10_the_names_of_a_trainer_are_accepted_and_mean_what_they_say(store_
         row.tokens.tolist() for row in stream_packer(seq_len=8, **streamed.stream).rows(DOCUMENTS)
     ]
     assert sorted(t for row in rows for t in row if t > 2) == sorted(itertools.chain(*DOCUMENTS))
-    mask = dense_mask(batch.segment_ids, **streamed.attention)
+    mask = attention.dense_mask(batch.segment_ids, **streamed.attention)
     row = int(np.argmax(batch.segment_ids.max(axis=1)))
     last = int((batch.segment_ids[row] > 0).sum()) - 1
     assert batch.segment_ids[row, last] > 1
