@@ -1,7 +1,5 @@
 """Blocks of coming steps are fetched while earlier ones are consumed, within the cache."""
 
-import _thread
-import itertools
 import os
 import subprocess
 import sys
@@ -14,9 +12,6 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.batch import read
-from tokenloom.batch.render import Renderer
-from tokenloom.limits import limits
-from tokenloom.loader import maker
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import Fetchers
@@ -285,24 +280,6 @@ def test_a_local_store_is_announced_to_the_system(root, short_plans, monkeypatch
     assert len(places) == len(set(places)) >= WINDOW * (WINDOWS - 3)
 
 
-def test_what_is_announced_is_what_is_made_next(root, monkeypatch):
-    """Every row is looked up once, for the announcement and for the batch."""
-    looked_up = []
-    really = Renderer.fetch
-
-    def fetch(self, plan, start, stop, *others):
-        looked_up.append(stop - start)
-        return really(self, plan, start, stop, *others)
-
-    monkeypatch.setattr(Renderer, "fetch", fetch)
-    run = tl.open(root, verify="never").windows(SEQ_LEN).seed(1)
-    with tl.Loader(run, 4, prefetch=4, fetch="rows") as loader:
-        assert loader._maker.renderer.in_place, "else nothing is announced"
-        assert sum(len(batch) for batch in loader) == ROWS
-    assert sum(looked_up) == ROWS
-    assert len(looked_up) < ROWS / 4 / 4, "many steps at once"
-
-
 def test_a_run_that_is_in_memory_asks_nobody(root, short_plans):
     bucket = Bucket(root)
     run = run_of(root, bucket, windows=WINDOWS + 1).epochs(3)
@@ -314,41 +291,6 @@ def test_a_run_that_is_in_memory_asks_nobody(root, short_plans):
 # -- threads -------------------------------------------------------------------------------
 
 
-def test_jobs_run_several_at_a_time_and_never_more():
-    fetchers, running, most, done, lock = Fetchers(3), [0], [0], [], threading.Lock()
-
-    def job(number):
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        time.sleep(0.005)
-        with lock:
-            running[0] -= 1
-            done.append(number)
-        if number % 3 == 0:
-            raise ValueError("nobody hears of it")
-
-    for first in (0, 10):
-        fetchers.put([lambda n=n: job(n) for n in range(first, first + 10)])
-    settle(lambda: len(done) == 20)
-    assert sorted(done) == list(range(20))
-    assert 2 <= most[0] <= 3
-    settle(lambda: fetchers._running == 0)  # threads end when there is nothing to do
-
-
-def test_without_threads_nothing_is_done_and_nothing_fails(monkeypatch):
-    def start(*_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(_thread, "start_new_thread", start)
-    fetchers, done = Fetchers(2), []
-    fetchers.put([lambda: done.append(1)])
-    assert (fetchers.waiting, done) == (1, [])
-    monkeypatch.undo()
-    fetchers.put([lambda: done.append(2)])
-    settle(lambda: done == [1, 2])
-
-
 def test_a_forecast_tells_what_a_source_can_feed(root):
     with tl.Loader(run_of(root), 4) as loader:
         found = loader.forecast(10**6)
@@ -357,64 +299,3 @@ def test_a_forecast_tells_what_a_source_can_feed(root):
     assert wide == pytest.approx(1e6 / 2)  # 2 bytes a token, each fetched once
     assert found.feeds(latency=1.0, bandwidth=1e12, parallel=1) == pytest.approx(BLOCK_BYTES / 2)
     assert found.feeds(latency=1.0, bandwidth=1e12, parallel=8) == pytest.approx(4 * BLOCK_BYTES)
-
-
-def test_plans_ahead_end_at_the_first_one_that_lacks_nothing(root, short_plans, monkeypatch):
-    """Where the cache holds the whole run; else whatever is there now may be gone by then."""
-    asked = []
-    really = Renderer.fetch_ahead
-
-    def fetch_ahead(self, plan, fields, *, keep=False):
-        found = really(self, plan, fields, keep=keep)
-        asked.extend([found // BLOCK_BYTES] * (not keep))
-        return found
-
-    monkeypatch.setattr(Renderer, "fetch_ahead", fetch_ahead)
-    steps = BLOCK_ROWS * WINDOW // 4  # of a window
-
-    def blocks_asked_for(windows, warm):
-        """Of each plan ahead, when the first group is made, and when the second one is."""
-        run = run_of(root, windows=windows)
-        with tl.Loader(run, 4, prefetch=0, fetch="blocks") as reader:
-            for number in warm:
-                list(itertools.islice(reader.seek(number * steps), steps))
-        with tl.Loader(run, 4, prefetch=4) as loader:
-            found = []
-            for first in (0, 8):
-                asked.clear()
-                loader._maker.batches(first, 8)
-                found.append(list(asked))
-        return found
-
-    assert blocks_asked_for(WINDOWS + 1, []) == [[WINDOW] * limits().plans_ahead, []]
-    assert blocks_asked_for(WINDOWS + 1, [3]) == [[WINDOW, WINDOW, 0], []]
-    assert blocks_asked_for(WINDOWS + 1, [1]) == [[0], []]
-    assert blocks_asked_for(6, [1]) == [[0] + 5 * [WINDOW], []], "as much as the cache has room for"
-
-
-def test_one_step_alone_fetches_nothing_ahead_and_two_do(root, short_plans, monkeypatch):
-    """Who asks for single steps may jump about; who asks for two wants the next ones as well."""
-    asked = []
-    monkeypatch.setattr(Renderer, "fetch_ahead", lambda *some, **more: asked.append(some) or 1)
-    with tl.Loader(run_of(root), 4, prefetch=4) as loader:
-        loader._maker.batches(0, 1)
-        assert not asked
-        loader._maker.batches(1, 2)
-        assert asked
-
-
-def test_a_small_run_is_not_planned_far_ahead(root, monkeypatch):
-    """Epochs of a few rows cost an order each: planning thousands of steps ahead took minutes."""
-    planned = []
-    really = maker.Maker._new_plan
-
-    def plan(self, step, most):
-        planned.append(most)
-        return really(self, step, most)
-
-    monkeypatch.setattr(maker.Maker, "_new_plan", plan)
-    loader = tl.Loader(run_of(root, windows=WINDOWS + 1).epochs(None), 4)
-    for _ in range(8):
-        next(loader)
-    loader.close()
-    assert sum(planned) <= 8 * limits().plan_groups * 8

@@ -7,8 +7,7 @@ import pytest
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.loader.forecast import Forecast, RankReading, _advice
-from tokenloom.order.working_set import RankShare
+from tokenloom.loader.forecast import Forecast
 
 
 @pytest.mark.parametrize("kind", ["full", "block", "lanes 2", "lanes 3"])
@@ -84,51 +83,3 @@ def test_a_source_feeds_what_latency_and_bandwidth_allow(latency, bandwidth, par
     assert replace(one, fetches=0).feeds(**given) == math.inf
     del given["parallel"]
     assert one.feeds(**given) == one.feeds(**given, parallel=16)
-
-
-class Windows:
-    """As many windows as a test says, of a rank whose batch size divides or does not."""
-
-    def __init__(self, lanes, own=False):
-        self.lanes, self.has_own_cache = lanes, own
-
-    def touched(self, share, sources):
-        assert sources == 3
-        return 10 + (share.batch_sizes[0] % share.world_size > 0)
-
-
-MEMORY = "Open the store with cache_bytes=2,000"
-MULTIPLE = "use a batch size that is a multiple of 4, such as 80, which touches 10 windows"
-
-
-@pytest.mark.parametrize(
-    ("lanes", "own", "world", "size", "wanted"),
-    [
-        (1, False, 1, 64, f"{MEMORY}, or lower window_blocks."),
-        (1, False, 4, 64, f"{MEMORY}, or lower window_blocks, or give it lanes: at least 32 for 4"),
-        (1, True, 1, 64, "Set cache_windows=20, or lower window_blocks."),
-        (32, False, 4, 64, f"{MEMORY}; or lower window_blocks."),
-        (31, False, 4, 64, f"{MEMORY}; or use lanes=32 or more, 8 for each rank, with smaller"),
-        (34, False, 4, 64, f"{MEMORY}; or use a number of lanes that is a multiple of 4; or lower"),
-        (32, False, 4, 77, f"{MEMORY}; or {MULTIPLE} instead of 11; or lower window_blocks."),
-        (32, True, 4, 77, f"Set cache_windows=22; or {MULTIPLE} instead of 11; or lower"),
-    ],
-)
-def test_the_advice_is_what_would_mend_it(lanes, own, world, size, wanted):
-    share = RankShare(1 % world, world, (size,))
-    assert _advice(Windows(lanes, own), share, 3, 1000, 2).startswith(wanted)
-
-
-def test_what_does_not_fit_is_warned_of_unless_the_cache_was_turned_off(recwarn):
-    told = {"needed": 9, "total": 9, "advice": "Do this.", "fits": False}
-    RankReading(by_blocks=True, capacity=0, why="too large.", **told).warn_if_too_large()
-    RankReading(by_blocks=True, capacity=5, why="", **told).warn_if_too_large()
-    assert not recwarn.list
-    for by_blocks, then in (
-        (True, r"Blocks are then fetched more than once\. Do this\."),
-        (False, r"Rows are then read one by one\. Do this\."),
-    ):
-        with pytest.warns(UserWarning, match=rf"block_shuffle: too large\. {then}"):
-            RankReading(
-                by_blocks=by_blocks, capacity=5, why="too large.", **told
-            ).warn_if_too_large()

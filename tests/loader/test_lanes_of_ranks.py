@@ -9,14 +9,10 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.loader.forecast import reading_of
-from tokenloom.order.block_order import bit_reversed
-from tokenloom.order.working_set import RankShare, WorkingSet, touched_lanes
+from tokenloom.order.working_set import RankShare, WorkingSet
 from tokenloom.testing.stores import write_flat
 
 BLOCKS, ROWS, SEQ_LEN = 8, 8, 2  # of a window, of a block, of a row
@@ -43,30 +39,6 @@ def laned(store, lanes, rows=ROWS, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return made.block_shuffle(io_block_size=rows, window_blocks=BLOCKS, lanes=lanes, **options)
-
-
-def slow_touched(lanes, size, rank, world, starts):
-    """The lanes of a rank's rows, step by step."""
-    turns, found = bit_reversed(lanes), set()
-    for start in starts:
-        step = sorted(turns[(start + i) % lanes] for i in range(size))
-        found |= set(step[rank * size // world : (rank + 1) * size // world])
-    return len(found)
-
-
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 90), st.data())
-@settings(max_examples=150)
-def test_touched_lanes_are_those_of_the_loop(lanes, world, more, data):
-    size, rank = world + more, data.draw(st.integers(0, world - 1))
-    share = RankShare(rank, world, (size,))
-    steps = [n * size for n in range(lanes)]
-    expected = slow_touched(lanes, size, rank, world, steps)
-    assert touched_lanes(lanes, share, multiple=lanes) == expected
-    anywhere = slow_touched(lanes, size, rank, world, range(lanes))
-    assert touched_lanes(lanes, share, multiple=1) == anywhere
-    assert touched_lanes(lanes, share) >= anywhere  # an estimate is not too small
-    both = RankShare(rank, world, (size, size + 1))
-    assert touched_lanes(lanes, both, multiple=lanes) >= expected
 
 
 def fetched(stores, lanes, world, size):
@@ -137,54 +109,6 @@ def test_the_finding_is_told_and_mended(stores, world, size):
     assert times(mended) <= goal(64, world, size)
 
 
-@pytest.mark.filterwarnings("ignore:block_shuffle")
-@pytest.mark.parametrize(
-    ("cache", "lanes", "world", "fits", "by_blocks", "advice"),
-    [
-        (63, 1, 1, False, False, "64, or lower window_blocks."),
-        (63, 1, 2, False, False, "64, or lower window_blocks, or give it lanes: at least 16 for 2"),
-        (64, 1, 2, True, True, "128, or lower window_blocks, or give it lanes: at least 16 for 2"),
-        (60, 2, 1, False, False, "128; or use lanes=8 or more, 8 for each rank"),
-        (60, 2, 2, False, True, "64; or use lanes=16 or more, 8 for each rank"),
-        (64, 2, 2, True, True, "128; or use lanes=16 or more, 8 for each rank"),
-        (128, 2, 1, True, True, "256; or use lanes=8 or more, 8 for each rank"),
-    ],
-)
-def test_what_fits_and_what_is_cheaper_in_blocks(
-    tmp_path, cache, lanes, world, fits, by_blocks, advice
-):
-    """A window is 2 blocks of 2 rows of 8 tokens of 2 bytes; where it fits, two are better."""
-    toy_store(tmp_path)
-    run = tl.open(tmp_path, cache_bytes=cache).windows(8)
-    run = run.block_shuffle(io_block_size=2, window_blocks=2, lanes=lanes)
-    found = reading_of(run, RankShare(0, world, (4,)))
-    assert (found.fits, found.by_blocks) == (fits, by_blocks)
-    assert found.advice.startswith(f"Open the store with cache_bytes={advice}")
-
-
-def test_the_advice_names_what_would_help(stores):
-    store = stores(64)
-
-    def advice(world, size, lanes=64, **options):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = laned(store, lanes, **options)
-            return tl.Loader(dataset, size, 1, world, fetch="blocks").forecast(400).advice
-
-    assert advice(8, 13, cache_windows=9).startswith("Set cache_windows=12; or use a batch size")
-    assert "a multiple of 8, such as 16, which touches 8 windows instead of 12" in advice(
-        8, 13, cache_windows=9
-    )
-    assert "use a number of lanes that is a multiple of 7" in advice(7, 77, cache_windows=9)
-    assert "use lanes=256 or more, 8 for each rank" in advice(32, 37, cache_windows=2)
-    tight = stores(64, cache_bytes=10 * 256)
-    with pytest.warns(UserWarning, match="rank 1 of 8 touches .* x 12 of 64 lanes"):
-        loader = tl.Loader(laned(tight, 64), 13, 1, 8)
-    assert "Open the store with cache_bytes=3,072" in loader.forecast(400).advice
-    alone = tl.Loader(laned(tight, 1), 13, 1, 8).forecast(40)
-    assert alone.how == "fits"
-
-
 @pytest.mark.parametrize("fetch", ["auto", "blocks"])
 @pytest.mark.parametrize(("world", "size"), [(8, 13), (7, 77), (3, 50)])
 def test_a_forecast_is_what_the_counters_say(stores, world, size, fetch):
@@ -223,62 +147,6 @@ def test_rows_are_read_where_that_is_cheaper(tmp_path, monkeypatch):
     how, told = read(4)
     assert how == "thrashes"
     assert "Blocks are then fetched more than once" in told[0]
-
-
-def test_rows_and_blocks_have_a_price(stores):
-    working = laned(stores(64), 64).run.sources[0].working
-    assert working.cheaper_by_blocks(0.0)
-    assert not working.cheaper_by_blocks(1.0)
-    prices = [working.cheaper_by_blocks(n / 100) for n in range(101)]
-    assert prices == sorted(prices, reverse=True)
-
-
-def test_every_source_of_a_mix_is_judged_by_its_own_cache(tmp_path):
-    """One source with memory for two windows does not borrow from the other's."""
-    store = toy_store(tmp_path, rows=400, cache_bytes=1 << 20)
-    plain = store.windows(8).block_shuffle(window_blocks=4).seed(1)
-    tight = store.windows(8).block_shuffle(window_blocks=4, cache_windows=1).seed(2)
-    share = RankShare(0, 1, (8,))
-    assert reading_of(tl.mix({"a": plain, "b": tight}), share).fits
-    mixed = tl.mix({"a": plain.shuffle(), "b": tight})
-    assert reading_of(mixed, share).fits
-    small = tl.open(tmp_path, cache_bytes=100)
-    assert not reading_of(tl.mix({"a": small.windows(8).shuffle(), "b": tight}), share).fits
-    few = store.windows(8).block_shuffle(window_blocks=4, cache_windows=40).seed(2)
-    for other, how in ((plain, "fits"), (small.windows(8).shuffle(), "thrashes")):
-        mixed = tl.mix({"a": other, "b": few})
-        assert mixed._caches[0] is not mixed._caches[1]
-        loader = tl.Loader(mixed, 8, fetch="blocks", prefetch=0)
-        forecast = loader.forecast(10**6)
-        before = [cache.stats().misses for cache in mixed._caches]
-        list(loader)
-        after = [cache.stats().misses for cache in mixed._caches]
-        assert forecast.how == how
-        assert (sum(after) - sum(before)) == forecast.fetches
-        assert forecast.advice.startswith("Open the store with" if how == "thrashes" else "")
-
-
-def test_what_is_estimated_is_enough_for_a_mix(tmp_path):
-    """Rows of other sources in between shift a rank a little more."""
-    store = toy_store(tmp_path, rows=4096, cache_bytes=1 << 24)
-    laned = {
-        name: store.windows(8).block_shuffle(io_block_size=2, window_blocks=2, lanes=32).seed(n)
-        for n, name in enumerate("abc")
-    }
-    for sources in (laned, {"a": laned["a"], "w": store.windows(8).shuffle()}):
-        mixed = tl.mix(sources)
-        for world, size in ((4, 32), (4, 77), (3, 13), (8, 50)):
-            for rank in range(world):
-                loader = tl.Loader(mixed, size, rank, world, prefetch=0)
-                low, high = rank * size // world, (rank + 1) * size // world
-                index, _ = loader._maker._rows(0, 3000 // size, low, high)
-                source, item = mixed.run.pick(index)
-                own = item[source == 0]
-                band = own // (32 * 2 * 2)
-                lanes = mixed.run.sources[0].fractions(own)
-                share = RankShare(rank, world, (size,))
-                most = mixed.run.sources[0].working.touched(share, len(sources))
-                assert max(len(np.unique(lanes[band == b])) for b in np.unique(band)) <= most
 
 
 def test_numbers_of_the_docs_hold(stores):

@@ -2,20 +2,13 @@
 
 import numpy as np
 import pytest
-from toyruns import KINDS, toy_run
+from toyruns import toy_run
 
 import tokenloom as tl
 from tokenloom.order.run import SourceRun
 from tokenloom.testing import assert_elastic, assert_exactly_once, assert_resumable
 
 # -- runs and loaders that hold them -------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_order_has_every_row_exactly_once(store, kind):
-    assert_exactly_once(toy_run(store, kind))
-    assert_exactly_once(toy_run(store, kind, epochs=None))
-    assert_exactly_once(toy_run(store, kind, tail="keep").take(50))
 
 
 def test_an_empty_run_shows_everything_once_and_has_no_step_to_resume(store):

@@ -1,10 +1,10 @@
 """The end of a run: drop, pad or wrap a short last step; and steps without a trained token."""
 
 import pytest
-from toyruns import FIELDS, KINDS, SEQ_LEN, close_all, joined, ranks_of, toy_run, toy_store
+from toyruns import FIELDS, SEQ_LEN, close_all, joined, ranks_of, toy_run
 
 import tokenloom as tl
-from tokenloom.testing import assert_elastic, assert_resumable, write_store
+from tokenloom.testing import write_store
 
 
 @pytest.fixture
@@ -31,21 +31,6 @@ def test_a_step_may_be_larger_than_the_whole_run(ten):
         assert next(around).index.tolist() == [*range(5, 10), *range(10), *range(10)]
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-def test_an_empty_run_has_no_step(store, end):
-    with pytest.raises(tl.ConfigError, match="the run has 0 examples, so there is no step at all"):
-        tl.Loader(toy_run(store).take(0), 4, end=end)
-
-
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-def test_a_run_that_fits_has_no_tail(store, end):
-    with tl.Loader(toy_run(store).take(8), 4, end=end) as loader:
-        assert [next(loader).index.tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        if end != "wrap":
-            assert next(loader, None) is None
-            assert next(loader, None) is None
-
-
 def test_len_counts_the_steps_that_are_left(store):
     for end, steps in (("drop", 27), ("pad", 28)):
         with tl.Loader(toy_run(store), 4, end=end) as loader:
@@ -57,23 +42,7 @@ def test_len_counts_the_steps_that_are_left(store):
             assert len(loader.seek(99)) == 0
 
 
-def test_an_unknown_end_is_refused_with_a_hint(ten):
-    with pytest.raises(tl.ConfigError, match=r"end: found 'padd'.*drop.*pad.*wrap"):
-        tl.Loader(ten, 4, end="padd")
-
-
 # -- with ranks ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-def test_ends_are_the_same_for_every_world_and_resume(store, kind, end):
-    def loader(*place, **options):
-        return tl.Loader(*place, end=end, **options)
-
-    dataset = toy_run(store, kind, epochs=2).take(45)
-    assert_elastic(dataset, (1, 7, 16), batch_size=17, steps=4, loader=loader)
-    assert_resumable(dataset, batch_size=13, steps=5, loader=loader)
 
 
 @pytest.mark.parametrize("kind", ["full", "lanes 2"])
@@ -119,13 +88,6 @@ def test_a_rank_without_a_trained_token_is_judged_with_the_others(half_trained):
     close_all(ranks)
 
 
-def test_padding_alone_is_judged_with_the_others(half_trained):
-    ranks = ranks_of(half_trained.take(5), 4, 4, end="pad", fields=("labels",))
-    joined(ranks)
-    assert [int((next(rank).labels >= 0).sum()) for rank in ranks] == [7, 0, 0, 0]
-    close_all(ranks)
-
-
 def test_a_step_that_nobody_trains_on_is_an_error_on_every_rank(half_trained):
     """Rows 1, 3, 5 and 7 hold ignored tokens only; steps of one row meet them alone."""
     for fields in (("tokens", "labels"), ("loss_mask",), ("loss_weights",)):
@@ -139,14 +101,6 @@ def test_a_step_that_nobody_trains_on_is_an_error_on_every_rank(half_trained):
     ranks = ranks_of(half_trained.render(mask_boundary_loss=False, ignore_id=None), 2, 2)
     assert joined(ranks)[0] == [0, 1]
     close_all(ranks)
-
-
-def test_tokens_alone_are_not_judged(half_trained):
-    with tl.Loader(half_trained, 1) as loader:
-        assert len(list(loader)) == 8
-        untrained = next(loader.seek(1))
-    with pytest.raises(tl.NoTrainedTokens, match="step 1"):
-        _ = untrained.labels
 
 
 def test_a_batch_is_judged_as_the_step_it_was_even_after_the_loader_moved_on(half_trained):
@@ -178,15 +132,6 @@ def test_documents_of_one_token_train_nothing(tmp_path):
     close_all(ranks)
 
 
-def test_a_store_shorter_than_a_row_has_no_step(tmp_path):
-    short = toy_store(tmp_path, rows=0)
-    with pytest.raises(tl.ConfigError, match="Its sources have 3 tokens in all, and seq_len is 8"):
-        tl.Loader(toy_run(short), 4)
-    (kept,) = list(tl.Loader(toy_run(short, epochs=1, tail="keep"), 4, end="pad"))
-    assert kept.index.tolist() == [0, -1, -1, -1]
-    assert (kept.segment_ids[0] > 0).sum() == 3
-
-
 @pytest.mark.parametrize("kind", ["stored", "full", "era", "block", "lanes 2"])
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
 def test_no_run_goes_beyond_the_64_bit_integers(store, kind, end):
@@ -203,13 +148,6 @@ def test_no_run_goes_beyond_the_64_bit_integers(store, kind, end):
         assert next(loader.seek(2**60), None) is None
 
 
-def test_an_endless_run_has_no_end_to_wrap_at(store):
-    dataset = toy_run(store, epochs=None)
-    with tl.Loader(dataset, 4, end="wrap") as wraps, tl.Loader(dataset, 4) as drops:
-        for _ in range(30):
-            assert next(wraps).index.tolist() == next(drops).index.tolist()
-
-
 # -- steps in which nothing is trained (ruling 37) -----------------------------------------
 
 
@@ -219,14 +157,6 @@ def test_rows_and_batches_of_a_run_are_never_judged(half_trained):
         assert bool(half_trained[index].loss_mask.any()) == (index % 2 == 0)
     assert half_trained.batch([1, 3]).labels.tolist() == [[-100] * 8] * 2
     assert half_trained.batch(range(8)).loss_tokens == 4 * 7
-
-
-def test_an_untrained_step_names_its_examples_and_what_helps(half_trained):
-    with (
-        tl.Loader(half_trained, 1, fields=("labels",)).seek(3) as loader,
-        pytest.raises(tl.NoTrainedTokens, match=r"rows \(examples 3\).*untrained=\"zero\""),
-    ):
-        next(loader)
 
 
 @pytest.mark.parametrize("fields", [("tokens", "labels"), ("loss_mask",), ("loss_weights",)])
@@ -240,19 +170,6 @@ def test_untrained_steps_are_delivered_with_zeros_if_asked_for(half_trained, fie
         assert [batch.loss_tokens for batch in batches] == [7, 0] * 4
         assert [int(batch.loss_weights.sum()) for batch in batches] == [7, 0] * 4
         assert loader.stats().untrained == 4
-
-
-def test_what_one_rank_has_to_train_on_is_enough_for_all(half_trained):
-    ranks = ranks_of(half_trained, 2, 2, fields=("labels",), untrained="zero")
-    for _ in range(4):
-        assert sorted(next(rank).loss_tokens for rank in ranks) == [0, 7]
-    assert [rank.stats().untrained for rank in ranks] == [0, 0]
-    close_all(ranks)
-
-
-def test_a_wrong_word_for_untrained_is_refused(half_trained):
-    with pytest.raises(tl.ConfigError, match=r"untrained: .*raise, zero"):
-        tl.Loader(half_trained, 1, untrained="zeros")
 
 
 # -- another loop over a loader at its end (ruling 40) -------------------------------------

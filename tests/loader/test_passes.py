@@ -1,16 +1,14 @@
 """Ruling 40: loops over epochs. A pass is n examples; the next loop is the next pass, fresh."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toyruns import toy_run
 
 import tokenloom as tl
-from tokenloom.loader.passes import LoopPlace, Passes, Turn
+from tokenloom.loader.passes import LoopPlace, Passes
 from tokenloom.loader.step_reader import StepReader
 
 
@@ -36,38 +34,6 @@ def loop(reader, place):
     place.finish(turn)
 
 
-@given(
-    st.integers(1, 12),
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=3),
-    st.sampled_from(["drop", "pad"]),
-    st.integers(0, 30),
-    st.integers(0, 9),
-)
-def test_steps_of_a_pass_are_those_of_a_loop_from_any_example(n, gaps, end, start, first):
-    """`gaps`: how far it is to each entry of a schedule, and its rows of a step."""
-    at = [0, *itertools.accumulate(gap for gap, _ in gaps[1:])]
-    schedule = [(example, rows) for example, (_, rows) in zip(at, gaps, strict=True)]
-    run = SimpleNamespace(run=SimpleNamespace(n=n))
-    passes = Passes(run, schedule, end)
-    turn = Turn(start // n, first, start, (start // n + 1) * n)
-    begins, example = [], start
-    while example < turn.stop:
-        rows = [rows for after, rows in schedule if after <= example][-1]
-        if example + rows > turn.stop and end == "drop":
-            break
-        begins.append(example)
-        example += rows
-    assert passes.count(turn) == len(begins)
-    for number in range(len(begins)):
-        step, last = first + number, number + 1 == len(begins)
-        assert passes.steps(turn).begin(step) == begins[number]
-        assert passes.is_last(turn, step) == last
-        assert passes.after(turn, step) == (turn.stop if last else begins[number + 1])
-    later = Turn(turn.number + 1, first, turn.stop, turn.stop + n)
-    assert passes.turn_at(start, first) == (turn if begins else later)
-    assert passes.next(turn, first) == later == passes.whole(turn.number + 1, first)
-
-
 def indices(batches):
     return [[i for i in batch.index.tolist() if i >= 0] for batch in batches]
 
@@ -90,17 +56,6 @@ def test_ruling_40_every_loop_is_the_next_n_examples_of_the_run_without_its_end(
             assert (batch.tokens[: len(wanted)] == endless.batch(wanted).tokens).all()
     assert place.examples == 3 * len(run)
     assert place.epoch == 3
-
-
-def test_a_pass_of_a_short_run_is_that_run_and_the_next_has_another_order(store):
-    run = toy_run(store, epochs=1)
-    reader = StepReader(run, 4)
-    place = LoopPlace(reader.passes)
-    first, second = ([b.tokens.tolist() for b in loop(reader, place)] for _ in range(2))
-    assert first == [b.tokens.tolist() for b in tl.Loader(run, 4)]
-    longer = toy_run(store, epochs=2)
-    assert second == [longer.batch(range(37 + k, 41 + k)).tokens.tolist() for k in range(0, 36, 4)]
-    assert sorted(map(str, first)) != sorted(map(str, second))
 
 
 @given(
@@ -143,39 +98,6 @@ def test_a_state_at_the_end_of_a_pass_starts_the_next_one_and_skips_nothing(stor
         assert indices(loop(again, resumed)) == slow_passes(37, size, "drop", 2)[1]
 
 
-@pytest.mark.parametrize("end", ["drop", "pad"])
-def test_a_loop_that_is_left_after_its_last_step_has_delivered_its_pass(store, end):
-    """``zip(range(len(loader)), loader)`` never asks for one more; a state would go on, too."""
-    reader = StepReader(toy_run(store, epochs=1), 4, end=end)
-    place = LoopPlace(reader.passes)
-    steps = reader.passes.count(place.turn)
-    found = [indices(itertools.islice(loop(reader, place), steps)) for _ in range(3)]
-    assert found == slow_passes(37, 4, end, 3)
-    again = LoopPlace(reader.passes)
-    again.load(place.state())
-    assert again.turn == place.turn
-
-
-def test_what_is_too_little_for_a_step_is_left_and_the_next_pass_follows(store):
-    run = toy_run(store, epochs=1)
-    for end, wanted in (("drop", Turn(1, 9, 37, 74)), ("pad", Turn(0, 9, 36, 37))):
-        place = LoopPlace(Passes(run, 4, end))
-        place.load(run.state(36, step=9))
-        assert (place.turn, place.examples, place.step) == (wanted, 36, 9)
-
-
-def test_steps_come_from_a_loader_that_reads_ahead_unless_this_is_a_worker_of_torch(
-    store, monkeypatch
-):
-    run = toy_run(store, epochs=1)
-    wanted = slow_passes(37, 4, "drop", 1)[0]
-    for info, delivered in ((None, 9), (object(), 0)):
-        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: info)  # noqa: B023
-        reader = StepReader(run, 4)
-        assert indices(loop(reader, LoopPlace(reader.passes))) == wanted
-        assert reader.loader.stats().steps == delivered
-
-
 def test_a_loop_that_was_left_starts_the_same_pass_again(store):
     reader = StepReader(toy_run(store, epochs=1), 4)
     place = LoopPlace(reader.passes)
@@ -194,14 +116,6 @@ def test_after_a_state_was_loaded_the_loop_goes_on_and_the_one_after_it_is_the_n
     rest, after = indices(loop(reader, place)), indices(loop(reader, place))
     assert rest == slow_passes(37, 4, "drop", 1)[0][3:]
     assert after == slow_passes(37, 4, "drop", 2)[1]
-
-
-def test_set_epoch_sets_the_pass(store):
-    reader = StepReader(toy_run(store, epochs=1), 4)
-    place = LoopPlace(reader.passes)
-    place.set_epoch(5)
-    assert indices(loop(reader, place)) == slow_passes(37, 4, "drop", 6)[5]
-    assert place.epoch == 6
 
 
 def test_a_loop_that_never_asks_for_more_than_the_last_step_has_delivered_the_pass(store):
@@ -228,17 +142,6 @@ def test_set_epoch_keeps_a_loaded_state_of_that_pass(store):
     place.load(toy_run(store, epochs=1).state(37 + 12, step=12))
     place.set_epoch(0)  # another one is another one
     assert indices(loop(reader, place)) == slow_passes(37, 4, "drop", 1)[0]
-
-
-@pytest.mark.parametrize("why", ["all_exhausted", "edits"])
-def test_the_last_state_of_a_run_loads_where_no_other_pass_is_possible(store, why):
-    """A finished run is loaded to be evaluated; only a loop over it would have nothing to give."""
-    run = impossible(store)[why].take(20)
-    place = LoopPlace(Passes(run, 3))
-    place.load(run.state(20))
-    assert place.state()["examples"] == 20
-    with pytest.raises(tl.ConfigError, match="cannot go on"):
-        place.begin()
 
 
 def test_evaluation_repeats_the_same_pass(store):
@@ -305,21 +208,6 @@ def test_where_another_pass_is_impossible_the_second_loop_says_why(store, why):
         place.set_epoch(1)
 
 
-def test_an_endless_run_has_one_pass_without_end(store):
-    passes = Passes(toy_run(store, epochs=None), 4)
-    assert passes.count(passes.turn(0)) is None
-    with pytest.raises(tl.ConfigError, match="epoch: found 1, but the run is endless"):
-        passes.turn(1)
-    place = LoopPlace(passes)
-    turn = place.begin()
-    for step in range(2):
-        assert place.examples == 4 * step
-        place.deliver(turn, step)
-    place.finish(turn)  # whoever ends it after some steps goes on after them
-    assert place.turn == Turn(0, 2, 8, None)
-    assert place.begin() == place.turn._replace(step=2, example=8) == Turn(0, 2, 8, None)
-
-
 def test_a_wrapped_state_is_refused_where_passes_have_fresh_orders(store):
     run = toy_run(store, epochs=1)
     loader = tl.Loader(run, 4, end="wrap").seek(12)
@@ -337,17 +225,3 @@ def test_schedules_count_examples_over_all_passes(store):
     place = LoopPlace(reader.passes)
     sizes = [[len(batch) for batch in loop(reader, place)] for _ in range(3)]
     assert sizes == [[4] * 9, [4] * 4 + [10, 10], [10] * 3]
-
-
-def test_set_epoch_keeps_the_place_of_a_state_in_that_pass_and_of_no_other(store):
-    """Loops over epochs name the pass each time: `for epoch in …: loader.set_epoch(epoch)`."""
-    run = toy_run(store, "full", epochs=1)
-    n, place = len(run), LoopPlace(Passes(run, 4))
-    place.load(run.state(n + 8))
-    place.set_epoch(1)
-    assert place.begin().example == n + 8
-    place.set_epoch(1)  # a loop was begun: from the start of the pass
-    assert place.begin().example == n
-    place.load(run.state(n + 8))
-    place.set_epoch(2)
-    assert place.begin().example == 2 * n

@@ -11,19 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.loader import prefetch as prefetch_module
-from tokenloom.loader.health import LoaderStats, metrics_of
-from tokenloom.loader.prefetch import Prefetcher
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.cache import CacheStats
-from tokenloom.store.fetch import ReadCounters
 from tokenloom.testing import FaultSource
 
 BEFORE = 0  # threads that ran before a test
@@ -57,139 +51,6 @@ def faulty(root, kind="stored", rows=37, **fault):
 
 
 # -- the prefetcher alone ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 2, 3, 7, 64])
-@pytest.mark.parametrize("count", [0, 1, 5, 200])
-def test_items_come_in_order_and_then_nothing(ahead, count):
-    def make(first, many):
-        return list(range(first, min(first + many, count)))
-
-    items = Prefetcher(make, ahead)
-    assert [items.take(i) for i in range(count)] == list(range(count))
-    assert [items.take(count), items.take(count + 1)] == [None, None]
-    items.stop()
-    items.stop()
-    assert items.take(count) is None
-
-
-@pytest.mark.parametrize("ahead", [1, 2, 16])
-def test_no_more_is_made_than_was_asked_to_be_ready(ahead):
-    asked = []
-
-    def make(first, many):
-        asked.append((first, many))
-        return list(range(first, first + many))
-
-    items = Prefetcher(make, ahead)
-    for taken in range(1, 100):
-        items.take(taken - 1)
-        made = sum(many for _, many in asked)
-        assert made - taken < 2 * ahead
-    items.stop()
-    assert [first for first, _ in asked] == [0, *itertools.accumulate(m for _, m in asked)][:-1]
-    assert asked[0] == (0, 1)  # the first is not kept waiting by the others
-    assert max(many for _, many in asked) <= ahead
-
-
-@pytest.mark.parametrize(
-    ("ahead", "group", "wanted"),
-    [
-        (0, None, [1, 1, 1, 1, 1]),
-        (0, 5, [1, 2, 4, 5, 5]),
-        (6, None, [1, 2, 4, 6, 6]),
-        (6, 3, [1, 2, 3, 3, 3]),
-        (6, 1, [1, 1, 1, 1, 1]),
-    ],
-)
-def test_groups_double_until_they_are_full_and_start_again_where_one_failed(ahead, group, wanted):
-    asked = []
-
-    def make(first, many):
-        asked.append(many)
-        if len(asked) == 6 and many > 1:
-            raise OSError(errno.EIO, "broken", "for once")
-        return list(range(first, first + many))
-
-    items = Prefetcher(make, ahead, group=group, at_hand=lambda *_: True)
-    for item in range(40):
-        assert items.take(item) == item
-    most = wanted[-1]
-    again = [1, 2, min(4, most)] if most > 1 else []
-    again = [min(one, most) for one in again]
-    assert asked[:5] == wanted
-    if most > 1:
-        assert asked[5:9] == [most, *again], "one alone, then more again"
-
-
-def test_what_is_given_is_given_again_until_a_later_one_is_asked_for():
-    made = []
-
-    def make(first, many):
-        made.append(first)
-        return list(range(first, first + many))
-
-    items = Prefetcher(make, 0, group=4)
-    assert [items.take(item) for item in (0, 0, 1, 2, 2, 1, 3)] == [0, 0, 1, 2, 2, 1, 3]
-    assert made == [0, 1, 3]
-    assert items.take(0) == 0, "and made again if it was left behind"
-    assert made == [0, 1, 3, 0]
-    assert items.waited >= 0.0
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 4, 64])
-@pytest.mark.parametrize("bad", [0, 1, 5, 30])
-def test_what_stands_before_the_failing_item_is_delivered_first(ahead, bad):
-    def make(first, many):
-        if first <= bad < first + many:
-            raise OSError(errno.EIO, "broken", f"item {bad}")
-        return list(range(first, first + many))
-
-    items = Prefetcher(make, ahead)
-    assert [items.take(i) for i in range(bad)] == list(range(bad))
-    for _ in range(2):
-        with pytest.raises(OSError, match=f"item {bad}"):
-            items.take(bad)
-    items.stop()
-
-
-def test_random_delays_change_no_order():
-    rng = random.Random(3)
-
-    def make(first, many):
-        time.sleep(rng.random() / 500)
-        return list(range(first, first + many))
-
-    items = Prefetcher(make, 4)
-    for wanted in range(10, 130):
-        if rng.random() < 0.3:
-            time.sleep(rng.random() / 500)
-        assert items.take(wanted) == wanted
-    items.stop()
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 4, 64])
-def test_a_thread_makes_what_is_not_at_hand_and_the_caller_the_rest(ahead):
-    """Items 20 to 39 must be waited for."""
-    who = {}
-
-    def make(first, many):
-        made = list(range(first, min(first + many, 60)))
-        who.update(dict.fromkeys(made, _thread.get_ident()))
-        return made
-
-    def at_hand(first, many):
-        return not any(20 <= item < 40 for item in range(first, first + many))
-
-    items = Prefetcher(make, ahead, group=4, at_hand=at_hand)
-    assert [items.take(i) for i in range(61)] == [*range(60), None]
-    items.stop()
-    mine = {item for item, thread in who.items() if thread == _thread.get_ident()}
-    assert mine >= {0, 1, 2} if ahead < 64 else mine >= {0}
-    if ahead:
-        assert mine.isdisjoint(range(20, 40))
-    else:
-        assert mine == set(range(60))
 
 
 def test_a_run_that_is_in_memory_needs_no_thread(tmp_path, monkeypatch):
@@ -410,112 +271,10 @@ def test_a_loader_that_is_dropped_takes_its_thread_along(tmp_path):
     assert kept.loss_tokens > 0  # a batch lives on without its loader
 
 
-def test_the_thread_goes_on_until_enough_items_are_ready_and_ends_at_the_end():
-    made = []
-
-    def make(first, count):
-        made.append(first)
-        return list(range(first, min(first + count, 40)))
-
-    items = Prefetcher(make, 16, group=2)
-    assert items.take(0) == 0
-    assert threads() == 0  # it has ended by itself
-    assert max(made) >= 8, "half of what is kept ready, without being asked again"
-    assert [items.take(item) for item in range(40)] == list(range(40))
-    assert items.take(40) is None
-    assert threads() == 0
-    assert made.count(40) == 1
-    assert max(made) == 40
-
-
-def test_who_waits_is_woken_as_soon_as_a_group_is_there(monkeypatch):
-    monkeypatch.setattr(prefetch_module, "LOOK_AGAIN", 60.0)
-    taken, in_time = threading.Event(), []
-
-    def make(first, count):
-        if first:
-            in_time.append(taken.wait(30))
-        return [first]
-
-    items = Prefetcher(make, 4, group=1, patience=60.0)
-    assert items.take(0) == 0
-    taken.set()
-    assert items.take(1) == 1
-    items.stop(60.0)
-    assert in_time
-    assert all(in_time)
-
-
-def test_metrics_are_the_position_the_rates_and_what_each_source_gave():
-    stats = LoaderStats(
-        steps=3,
-        examples=12,
-        cells=96,
-        seconds=4.0,
-        wait_seconds=1.0,
-        untrained=2,
-        reads=ReadCounters(read_ops=5, bytes=640),
-        cache=CacheStats(0, 0, 0, 0, 0, 0),
-    )
-    wiki = {"name": "wiki", "rows": 12, "tokens": 90, "epochs": 0.5, "digest": "not a number"}
-    state = {"step": 3, "examples": 12, "sources": [wiki]}
-    wanted = {
-        "in/step": 3,
-        "in/examples": 12,
-        "in/epoch": 0,
-        "in/tokens": 90,
-        "in/cells": 96,
-        "in/cells_per_second": 24.0,
-        "in/wait_share": 0.25,
-        "in/untrained_steps": 2,
-        "in/read_bytes": 640,
-        "in/reads": 5,
-        "in/wiki/rows": 12,
-        "in/wiki/tokens": 90,
-        "in/wiki/epochs": 0.5,
-    }
-    assert metrics_of("in/", state, stats) == wanted
-    unused = metrics_of("", state, replace(stats, seconds=0.0))
-    assert unused["wait_share"] == unused["cells_per_second"] == 0
-
-
-def test_the_metrics_of_a_loader_count_what_it_delivered(store):
-    with tl.Loader(toy_run(store), 4) as loader:
-        next(loader)
-        next(loader)
-        found = loader.metrics("")
-        assert (found["step"], found["examples"], found["cells"]) == (2, 8, 8 * SEQ_LEN)
-        assert 0 <= found["wait_share"] <= 1
-        assert all(isinstance(value, int | float) for value in found.values())
-
-
-def test_a_loader_that_was_never_made_right_is_dropped_quietly(store):
-    with pytest.raises(tl.ConfigError):
-        tl.Loader(toy_run(store), 0)
-    for wrong in ({"prefetch": -1}, {"patience": 0}, {"patience": -1.0}, {"fetch": "row"}):
-        with pytest.raises(tl.ConfigError, match=f"{next(iter(wrong))}: found"):
-            tl.Loader(toy_run(store), 4, **wrong)
-    with pytest.raises(tl.ConfigError, match=r"Did you mean 'labels'"):
-        tl.Loader(toy_run(store), 4, fields=("label",))
-
-
 def test_the_thread_ends_with_the_run(store):
     loader = tl.Loader(toy_run(store), 4, prefetch=500, fetch="rows")
     list(loader)
     assert threads() == 0
-
-
-def test_s10_loaders_on_one_dataset_do_not_disturb_each_other(store):
-    dataset = toy_run(store, "lanes 3")
-    with tl.Loader(dataset, 5, prefetch=0) as known:
-        wanted = list(known)
-    loaders = [tl.Loader(dataset, 5, prefetch=depth) for depth in (0, 2, 16)]
-    others = ranks_of(dataset.seed(8), 6, 2)
-    for step, batch in enumerate(wanted):
-        assert all(same(next(loader), batch) for loader in loaders)
-        if step % 2:
-            joined(others)
-    close_all([*loaders, *others])
 
 
 def test_loaders_in_several_threads_give_what_they_give_alone(store):
@@ -705,15 +464,3 @@ def test_w6_memory_does_not_grow_with_the_batches(tmp_path, batches):
     done = run_python(GROWTH, tmp_path, batches, timeout=900)
     assert done.returncode == 0, done.stderr
     assert slope([int(word) for word in done.stdout.split()]) < 1024
-
-
-def test_time_that_was_waited_is_kept_when_a_thread_is_dropped(store):
-    loader = tl.Loader(toy_run(store, epochs=None), 4, prefetch=2, fetch="rows")
-    total = 0.0
-    for waited, drop in ((2.5, loader.close), (1.25, lambda: loader.seek(3)), (4.0, loader.close)):
-        next(loader)
-        loader._producer.waited = waited
-        total += waited
-        assert loader.stats().wait_seconds == total
-        drop()
-        assert loader.stats().wait_seconds == total

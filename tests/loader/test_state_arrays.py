@@ -1,6 +1,5 @@
 """A state knows the cached arrays that decided its order, and a resume with others says so."""
 
-import itertools
 import json
 import re
 
@@ -137,32 +136,6 @@ def test_it_changes_with_any_array_and_the_resume_says_so(toy, folder, name, kin
     assert load(RUNS[name](toy), forged, allow_mismatch=True)
 
 
-@pytest.mark.parametrize("name", ["packed", "rows"])
-def test_arrays_that_decide_nothing_are_not_in_it(toy, folder, name, nobody_looks):
-    """Costs that no array decides: forged tables of tokens are none of its business."""
-    mixed(toy).tokens_in(20)  # so that there are some
-    clean = state_at(RUNS[name](toy), 5)
-    forge(folder, "packed-tokens", "sums")
-    assert load(RUNS[name](toy), clean)  # without a warning
-
-
-def test_a_run_that_has_shown_nothing_computes_nothing_for_its_state(toy, folder, monkeypatch):
-    asked = []
-    inner = costs.SummedCosts._recalled
-    monkeypatch.setattr(
-        costs.SummedCosts,
-        "_recalled",
-        lambda self, epoch: asked.append(epoch) or inner(self, epoch),
-    )
-    dataset = mixed(toy, stop="all_exhausted")  # of which the end is no question of time
-    assert dataset.run.arrays_digest(0) is None
-    assert asked == []
-    assert not [path for path in folder.iterdir() if not path.name.startswith("pack")]
-    assert dataset.run.arrays_digest(4) is not None
-    assert asked  # control
-    assert not state_at(mixed(toy), 0)["arrays"]
-
-
 def test_runs_without_cached_arrays_have_no_digest(toy):
     windows = tl.open(toy.path).windows(16)
     assert not state_at(windows.shuffle(), 3)["arrays"]
@@ -175,69 +148,3 @@ def test_runs_without_cached_arrays_have_no_digest(toy):
         min_cached_trained_rows=10**9,
     ):
         assert not state_at(mixed(toy), 3)["arrays"]
-
-
-def test_a_state_is_of_the_epoch_that_it_is_in(toy):
-    """Sums of an epoch that is over, or not yet there, decide nothing that comes next."""
-    with tl.Loader(mixed(toy), 4, prefetch=0) as loader:
-        states = [loader.seek(step).state_dict() for step in range(1, len(loader), 9)]
-    epochs = [[one["epochs"] for one in state["sources"]] for state in states]
-    pairs = zip(epochs, [state["arrays"] for state in states], strict=True)
-    changes = [(one[0] != two[0], one[1] != two[1]) for one, two in itertools.pairwise(pairs)]
-    assert (False, True) not in changes
-    assert sum(new for new, _ in changes) > 2
-    assert sum(new for _, new in changes) > 2
-
-
-@pytest.mark.parametrize("cost", ["tokens", "loss_tokens"])
-def test_a_mix_that_is_shuffled_as_a_whole_has_the_arrays_of_its_end_at_all_times(toy, cost):
-    """It has shown a bit of everything."""
-    plain, shuffled = mixed(toy, cost).run, mixed(toy, cost).shuffle().run
-    assert plain.n == shuffled.n
-    found = {shuffled.arrays_digest(examples) for examples in (1, 7, plain.n // 2, plain.n)}
-    assert found == {plain.arrays_digest(plain.n)}
-    assert found != {plain.arrays_digest(1)}, "the first epoch alone"
-
-
-def test_edits_from_there_on_leave_the_digest_of_a_state_alone(tmp_path):
-    path = tmp_path / "s"
-    records = [{"input_ids": [1 + i % 7] * (1 + i % 9)} for i in range(60)]
-    tl.build(records, path, tokenizer=None, vocab_size=10)
-
-    def runs():
-        store = tl.open(path)
-        one = store.pack(8, group_docs=7).shuffle()
-        two = tl.mix({"a": one, "b": store.pack(8, strategy="one_doc", group_docs=7).shuffle()})
-        return one, two
-
-    states = [state_at(run, 3) for run in runs()]
-    old = runs()
-    tl.build(records[:20], path, tokenizer=None, vocab_size=10, append=True)
-    grown = tl.open(path)
-    third = grown.pack(8, strategy="greedy", group_docs=7).shuffle()
-    edited = [
-        old[0].edit(at=12, append={"main": grown}),
-        old[0].edit(at=20, append={"main": grown}),
-        old[1].edit(at=12, append={"b": grown}),
-        old[1].edit(at=20, add={"c": third}, weights={"c": 1.0}),
-    ]
-    for number, run in enumerate(edited):
-        assert load(run, states[number // 2])  # without a warning
-        later = state_at(run, 8)
-        assert later["arrays"] != states[number // 2]["arrays"]  # control: now they count
-        assert load(run, later)
-
-
-def test_the_deciding_part_stays_small_for_many_sources(toy):
-    sources = {f"source {i}": packed(toy).seed(i) for i in range(40)}
-    state = state_at(tl.mix(sources, cost="tokens"), 3)
-    small = {key: value for key, value in state.items() if key not in ("dataset", "sources")}
-    assert len(json.dumps(small)) < 512
-    assert len(small["arrays"]) == 64
-
-
-@pytest.mark.parametrize("wrong", ["x" * 64, "0" * 63, 7, ["0" * 64]])
-def test_what_is_no_digest_is_refused(toy, wrong):
-    state = state_at(packed(toy), 2) | {"arrays": wrong}
-    with pytest.raises(tl.StateError, match="arrays: found"):
-        load(packed(toy), state)
