@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from everyformat import EVERY, arrow
 from exports import plain_store
-from foreignfiles import WRITERS, some_documents
+from foreignfiles import WRITERS, some_documents, write_llm_c
 from inbuckets import uploaded
 
 import tokenloom as tl
 from tokenloom.arguments import place
 from tokenloom.cli import main
+from tokenloom.exchange import export
 from tokenloom.foreign.locations import BucketFolder
 from tokenloom.foreign.opened import is_ours
 from tokenloom.remote.client import client_of
@@ -226,3 +227,28 @@ def test_the_disk_cache_keeps_sealed_files_and_no_others(tmp_path, monkeypatch, 
         assert again.reads.requests == 0
         assert store.verify(progress=False).ok
     assert store.reads.requests > 0  # to verify is to look at the bucket
+
+
+# -- incomplete sets
+
+
+def test_exported_arrays_without_one_of_their_files_are_refused_in_a_bucket(tmp_path):
+    rows = [{"input_ids": one} for one in ([5, 6, 7], [8, 9], [1, 2, 3, 4])]
+    out = tmp_path / "out"
+    export(tl.build(rows, tmp_path / "own", tokenizer=None, vocab_size=10), out, to="npy")
+    (out / "input_ids.npy").unlink()
+    url = uploaded(out)
+    for path in (url, f"{url}/document_ends.npy"):
+        with pytest.raises(tl.StoreCorrupt, match=r"input_ids\.npy"):
+            tl.open(path)
+
+
+def test_a_sealed_set_without_its_first_file_is_refused_in_a_bucket(tmp_path):
+    for number in range(2):
+        write_llm_c(tmp_path / f"a_{number}.bin", [9, 1, 2])
+    assert main(["seal", str(tmp_path), "--bos=9"]) == 0
+    (tmp_path / "a_0.bin").unlink()
+    root = uploaded(tmp_path)
+    for url in (root, f"{root}/a"):
+        with pytest.raises(tl.StoreCorrupt, match=r"a_0\.bin"):
+            tl.open(url, bos=9)

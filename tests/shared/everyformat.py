@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from foreignfiles import EOT, WRITERS, write_litdata
-from kit import quick_folder
 from levanterfiles import write_cache
-from toystore import toy
+from quickfolder import quick_folder
 
+import tokenloom as tl
 from tokenloom.exchange import export
+from tokenloom.testing import write_store
 
 
 def rows_of(documents):
@@ -63,8 +64,9 @@ def exported(to):
             documents = [one for one in documents if one]
         half = len(documents) // 2
         with quick_folder() as own:
-            store = toy(own / "own", [documents[:half], documents[half:]], vocab_size=EOT + 1)
-            export(store, folder / "out", to=to)
+            shards = [documents[:half], documents[half:]]
+            write_store(own / "own", shards, vocab_size=EOT + 1)
+            export(tl.open(own / "own"), folder / "out", to=to)
         return folder / "out", {}, documents
 
     return write

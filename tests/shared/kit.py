@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 import numpy as np
 from crashdisk import mix
 from pageread import read_pages
+from quickfolder import quick_folder as quick_folder
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
@@ -302,14 +301,3 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait(10)
         self._process.stdout.close()
-
-
-@contextlib.contextmanager
-def quick_folder() -> Iterator[Path]:
-    """A temporary directory in memory where there is one: syncing there costs nothing."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="tokenloom-fault-", dir=memory))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -65,7 +65,7 @@ def test_an_export_json_of_another_program_says_nothing(tmp_path):
         assert tl.open(folder).num_tokens == 9
 
 
-def test_a_column_that_the_notes_name_and_the_samples_lack_is_told(tmp_path):
+def test_a_column_that_the_notes_name_and_the_samples_lack_is_refused(tmp_path):
     _, out = exported(tmp_path, "mds", score="float32")
     changed(out, columns={"scores": "float32"})
     with pytest.raises(tl.StoreCorrupt, match="scores"):
