@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from layoutruns import store_of
+from reports import store_of
 
 import tokenloom as tl
 from tokenloom.cli import main

@@ -4,10 +4,12 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pagetoys import EVIL, everything_run, hostile_run
+from virtual import VirtualStore
 
 import tokenloom as tl
 from tokenloom.cli import main
@@ -16,7 +18,7 @@ from tokenloom.evaluate import Periodic, contrast, evaluate, pz, token_page
 from tokenloom.inspect import Certificate, audit_run
 from tokenloom.page.markup import visible
 from tokenloom.report import report_on
-from tokenloom.report.evaluations.read_back import read_evaluations, sampled
+from tokenloom.report.evaluations.read_back import read_evaluations
 from tokenloom.report.targets import stored_facts
 
 MOST_BYTES = 3_000_000
@@ -101,8 +103,8 @@ def test_the_answers_about_a_store_are_what_the_store_says(store):
     assert found["rows"]["rows"] == choice.rows
 
 
-def test_a_store_with_copies_is_a_warning_and_one_without_is_not(store, tmp_path):
-    assert ["copies" in one.words for one in report_on(store).cautions] == [True]
+def test_copies_of_documents_are_a_warning(store, tmp_path):
+    assert [one.figure for one in report_on(store).cautions] == ["duplicates"]
     plain = tl.build([{"text": "abc"}, {"text": "d"}], tmp_path / "plain", tokenizer="bytes")
     assert report_on(plain).cautions == ()
 
@@ -111,28 +113,13 @@ def test_an_empty_store_has_a_page(tmp_path):
     with pytest.warns(UserWarning, match="nothing to train on"):
         empty = tl.build([{"text": ""}], tmp_path / "empty", tokenizer="bytes")
     made = report_on(empty)
-    assert "no token" in made.cautions[0].words
+    assert len(made.cautions) == 1
     harmless(made.html)
 
 
-def test_a_large_store_is_sampled_and_says_so(store, monkeypatch):
-    for name, value in {"EXACT_LENGTHS": 4, "EXACT_PACKING": 4, "EXACT_HASHES": 4}.items():
-        monkeypatch.setattr(stored_facts, name, value)
-    monkeypatch.setattr(stored_facts, "STRETCHES", 2)
-    monkeypatch.setattr(stored_facts, "STRETCH", 2)
-    made = report_on(store)
-    notes = {one.name: one.notes for one in made.figures}
-    assert "keyed sample of 4 documents" in notes["lengths"][0]
-    assert "sample" in notes["packing"][0]
-    (equal,) = (one for one in made.figures if one.name == "duplicates")
-    assert "store.duplicates()" in equal.reason
-    assert made.to_dict() == report_on(store).to_dict()  # the sample has a key
-
-
-def test_files_of_others_say_what_guards_them(tmp_path):
+def test_files_without_checksums_are_warned_about_with_the_command_that_seals_them(tmp_path):
     np.array([5, 6, 7, 2, 8, 2], "<u2").tofile(tmp_path / "train.bin")
     made = report_on(tl.open(tmp_path / "train.bin", dtype="uint16", eos=2))
-    assert "no checksums" in made.cautions[0].words
     assert "tokenloom seal" in made.cautions[0].remedy
 
 
@@ -163,23 +150,11 @@ def broken(found):
 def test_a_broken_law_is_the_first_warning_and_its_example_stays_text(store):
     found = audit_run(store.windows(8).shuffle())
     made = report_on(broken(found))
-    assert "'tokens' is broken 2 times" in made.cautions[0].words
+    assert "'tokens'" in made.cautions[0].words
+    assert "2 times" in made.cautions[0].words
     harmless(made.html)
     run = store.windows(8).shuffle()
-    assert "broken" in report_on(run, certificate=broken(found), batch_size=2).cautions[0].words
-
-
-def test_a_certificate_of_another_run_is_a_warning_and_no_figure(store):
-    run = store.windows(8).shuffle()
-    other = audit_run(run.seed(5))
-    made = report_on(run, certificate=other, batch_size=2)
-    assert "not of this one" in made.cautions[0].words
-    (shown,) = (one for one in made.figures if one.name == "certificate")
-    assert shown.reason
-    assert not shown.drawing
-    own = report_on(run, certificate=audit_run(run), batch_size=2)
-    (control,) = (one for one in own.figures if one.name == "certificate")
-    assert control.drawing
+    assert report_on(run, certificate=broken(found), batch_size=2).cautions[0] == made.cautions[0]
 
 
 @pytest.mark.parametrize("wrong", [{}, {"sources": []}, {"sources": {"a": {"rows": "x"}}}])
@@ -193,7 +168,7 @@ def test_a_certificate_with_other_counts_is_refused(store, wrong):
 # -- evaluations -----------------------------------------------------------------------------------
 
 
-def test_the_figures_of_evaluations_have_the_numbers_of_their_answers(answers):
+def test_the_figures_of_evaluations_have_the_numbers_of_their_answers(store, answers):
     made = report_on(answers, name="toy")
     found = {one.name: one for one in made.figures}
     assert [*found] == ["pz", "pz-2", "places", "documents", "learned", "tokens"]
@@ -212,11 +187,7 @@ def test_the_figures_of_evaluations_have_the_numbers_of_their_answers(answers):
     assert told["predicted"].numbers["losses.tokens"] == answers["losses"].all["tokens"]
     assert told["given_back"].numbers["greedy"] == answers["windows"].greedy_rate
     assert told["learned"].numbers == {"learned": 4, "documents": 4}
-    harmless(made.html)
-
-
-def test_a_run_shows_its_evaluations_after_its_own_figures(store, answers):
-    made = report_on(store.windows(8), batch_size=2, evaluations=answers)
+    made = report_on(store.windows(8), batch_size=2, evaluations=answers)  # after its own figures
     assert [one.name for one in made.figures][-2:] == ["learned", "tokens"]
     assert [one.name for one in made.answers][-3:] == ["predicted", "given_back", "learned"]
 
@@ -239,22 +210,7 @@ def test_a_series_in_a_folder_is_read_back(tmp_path, store):
     series(uniform, 10)
     series(lucky, 20)
     read = report_on(read_evaluations(tmp_path / "run"))
-    assert read.figures[0].message == report_on({"run": series}).figures[0].message
-
-
-def test_what_a_stopped_evaluation_kept_is_shown_with_its_lack(tmp_path, store):
-    class Known:
-        fingerprint = "step 1"
-
-        def __call__(self, tokens, segment_ids, position_ids):
-            return uniform(tokens, segment_ids, position_ids)
-
-    pz(Known(), store, prefix=10, suffix=4, stride=4, keep=tmp_path / "kept.npz", progress=False)
-    made = report_on(read_evaluations(tmp_path / "kept.npz"))
-    assert "last window" in made.figures[0].notes[0]
-    evaluate(Known(), store, seq_len=64, keep=tmp_path / "losses.npz", progress=False)
-    (again,) = read_evaluations(tmp_path / "losses.npz").values()
-    assert again.overall["tokens"] == evaluate(uniform, store, seq_len=64).all["tokens"]
+    assert read.figures[0].numbers == report_on({"run": series}).figures[0].numbers
 
 
 @pytest.mark.parametrize(
@@ -271,7 +227,7 @@ def test_other_files_are_refused_with_what_is_allowed(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=re.escape(name.split(".")[0])):
         read_evaluations(tmp_path / name)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=re.escape(f"b{name[1:]}")):
         read_evaluations(tmp_path / f"b{name[1:]}")
 
 
@@ -282,8 +238,7 @@ def test_an_answer_of_probability_zero_is_a_warning_and_no_crash(store):
         return found
 
     made = report_on({"never": evaluate(never, store, seq_len=64, progress=False)})
-    assert "probability 0" in made.cautions[0].words
-    assert "infinite" in made.cautions[0].words
+    assert len(made.cautions) == 1
     json.dumps(made.to_dict(), allow_nan=False)
     harmless(made.html)
 
@@ -300,32 +255,15 @@ def test_hostile_names_and_texts_of_an_evaluation_stay_text(tmp_path, store):
     assert visible(EVIL) in made.to_dict()["title"] or EVIL in made.to_dict()["title"]
 
 
-def test_a_sample_has_a_key_and_what_fits_is_whole():
-    assert sampled(5, None).tolist() == sampled(5, 5).tolist() == [0, 1, 2, 3, 4]
-    some = sampled(10**6, 100)
-    assert len(set(some.tolist())) == 100
-    assert (some == sampled(10**6, 100)).all()
-
-
 # -- all of them -----------------------------------------------------------------------------------
 
 
-def test_every_link_of_a_page_leads_to_a_place_in_it(store, answers):
-    run = store.windows(8).shuffle()
-    for made in (report_on(store), report_on(answers), report_on(run, batch_size=2)):
-        page = made.html
-        links = re.findall(r'href="#([\w-]+)"', page)
-        assert links
-        assert [one for one in links if f'id="{one}"' not in page] == []
-
-
 def test_settings_that_do_not_apply_are_refused(store):
-    with pytest.raises(ConfigError, match="ranks: found with Store"):
+    with pytest.raises(ConfigError, match="ranks"):
         report_on(store, ranks=2)
-    with pytest.raises(ConfigError, match="evaluations"):
-        report_on({"a": 3})
-    with pytest.raises(ConfigError, match="found none"):
-        report_on({})
+    for wrong in ({"a": 3}, {}):
+        with pytest.raises(ConfigError, match="evaluations"):
+            report_on(wrong)
 
 
 def test_pages_of_a_thousand_sources_and_long_documents_are_small(tmp_path):
@@ -333,7 +271,6 @@ def test_pages_of_a_thousand_sources_and_long_documents_are_small(tmp_path):
     one = tl.build(rows, tmp_path / "one", tokenizer="bytes", progress=False)
     assert len(report_on(one).html) < MOST_BYTES
     page = token_page(uniform, one, 0, seq_len=1024)
-    assert "16,000 more follow" in report_on({"long": page}).figures[0].notes[0]
     assert len(report_on({"long": page}).html) < MOST_BYTES
     plain = audit_run(one.windows(64)).as_json()
     names = [f"source {n}" for n in range(1000)]
@@ -363,7 +300,7 @@ def test_saving_replaces_a_report_and_nothing_else(tmp_path, store):
     made.save(path)
     for other in ("<title>mine</title>", "seed: 7\n", ""):
         path.write_text(other)
-        with pytest.raises(ConfigError, match="no report"):
+        with pytest.raises(ConfigError, match=re.escape(str(path))):
             made.save(path)
         assert path.read_text() == other
 
@@ -416,7 +353,7 @@ def test_an_audit_and_a_state_of_this_run_are_taken_and_those_of_others_told(cap
     assert json.loads(out)["figures"][-1]["name"] == "certificate"
     code, _, err = said(capsys, "report", "run.yaml", "--state", "other.json")
     assert code == 2
-    assert "another run" in err
+    assert "seed" in err
     assert said(capsys, "report", "own.json", "-o", "audit.html")[0] == 0
 
 
@@ -437,3 +374,53 @@ def test_a_run_with_everything_has_a_small_page(tmp_path, answers):
     made = report_on(run, batch_size=8, evaluations=answers, certificate=audit_run(run, 0, 64))
     assert len(made.html) < MOST_BYTES
     harmless(made.html)
+
+
+def test_the_command_shows_evaluations_alone_and_with_their_run(capsys, filed, store):
+    series = Periodic(
+        {"held": lambda model: evaluate(model, store, seq_len=64, by=("document",))},
+        folder="results",
+        every=10,
+    )
+    series(uniform, 10)
+    series(lucky, 20)
+    windows = pz(lucky, store, prefix=10, suffix=4, stride=4, progress=False)
+    Path("results/windows.npz").write_bytes(windows.to_bytes())
+    read = read_evaluations(Path("results"))
+    alone = json.loads(said(capsys, "report", "results", "-o", "alone.html", "--json")[1])
+    assert [one["name"] for one in alone["figures"]] == ["pz", "learned"]
+    wanted = report_on(read, name="results").to_dict()["figures"]
+    assert [one["numbers"] for one in alone["figures"]] == [one["numbers"] for one in wanted]
+    beside = json.loads(said(capsys, "report", "run.yaml", "--eval", "results", "--json")[1])
+    assert [one["numbers"] for one in beside["figures"][-2:]] == [one["numbers"] for one in wanted]
+
+
+def test_pages_of_runs_of_every_order_and_end_are_small_and_harmless(orders):
+    for run in orders.values():
+        page = report_on(run, batch_size=8).html
+        assert len(page) < MOST_BYTES
+        harmless(page)
+
+
+class CountingStore(VirtualStore):
+    """Counts what is read of a store that is not there."""
+
+    reads = 0
+    bytes = 0
+
+    def read(self, ranges):
+        self.reads += 1
+        self.bytes += sum(count for _, _, count in ranges)
+        return super().read(ranges)
+
+
+def test_a_report_on_a_billion_rows_reads_a_few_places(tmp_path):
+    files = CountingStore([(2_000_000, (1 << 32) - 16)] * 4)
+    store = tl.open(files.write_manifest(tmp_path / "s"), source=files, verify="never")
+    run = store.windows(16)
+    assert len(run) > 10**9
+    before = files.bytes
+    made = report_on(run, batch_size=1024)
+    assert made.answers[0].numbers["examples"] == len(run) // 1024 * 1024
+    assert files.bytes - before < 100 << 20  # all tokens are 32 GiB
+    assert len(made.html) < MOST_BYTES
