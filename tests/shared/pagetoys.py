@@ -3,8 +3,6 @@
 import numpy as np
 
 import tokenloom as tl
-from tokenloom.evaluate import Periodic, contrast, evaluate, pz, token_page
-from tokenloom.inspect import Certificate, audit_run
 
 MARK = "<img src=x onerror=window.pwned=1>"
 
@@ -40,13 +38,6 @@ def everything_run(folder):
     return run.edit(at=400, weights={"book": 3})
 
 
-def spliced_run(folder):
-    """Splices that start at many places of a row, so that there is a map of them."""
-    texts = texts_of(12, 6, mean=4)
-    store = tl.build(texts, folder / "spliced", tokenizer="bytes", id_key="id", progress=False)
-    return store.splice(64, content_length=32, edge="clip", fill="pack").shuffle().seed(3)
-
-
 def hostile_run(folder):
     """Names, ids, texts and metadata that would be code, if anything took them for it."""
     rows = [
@@ -59,53 +50,3 @@ def hostile_run(folder):
     store = tl.build(rows, place, tokenizer="bytes", id_key="id", progress=False)
     named = {EVIL[:40]: store.pack(32).shuffle(), "plain": store.windows(32).shuffle()}
     return tl.mix(named).seed(1)
-
-
-def copied_store(folder):
-    """A store with documents of many lengths, some of them twice and one three times."""
-    texts = list(texts_of(120, 4))
-    every = [*texts, *texts[:6], texts[0], {"text": "long words " * 400, "id": "long"}]
-    return tl.build(every, folder / "letters", tokenizer="bytes", id_key="id", progress=False)
-
-
-def part_certificate(run):
-    """An audit of the first rows of a run, as if made with the same versions everywhere."""
-    plain = audit_run(run, 0, 4096, progress=False).as_json()
-    made = {"tokenloom": "0.1.0", "python": "3.12.0", "numpy": "2.0.0", "native": True}
-    return Certificate.read({**plain, "made_with": {**plain["made_with"], **made}})
-
-
-def knowing(strength):
-    """A model that knows the next token the better, the more it has seen; texts differ."""
-
-    def model(tokens, segment_ids, position_ids):
-        found = np.zeros((*tokens.shape, 256))
-        ahead = np.roll(tokens, -1, axis=1)[..., None]
-        first = tokens[:, :1, None] % 7
-        known = strength * (1 + first) * np.log2(2 + position_ids)[..., None] / 4
-        np.put_along_axis(found, ahead, known, 2)
-        return found
-
-    model.__qualname__ = "knowing"
-    return model
-
-
-def every_answer(store):
-    """Every kind of answer that an evaluation gives, about a few documents of a store."""
-    long = [n for n, length in enumerate(store.lengths) if length >= 16]
-    trained, held = (store.select(doc_index=some) for some in (long[:12], long[12:24]))
-    ask = {"prefix": 12, "suffix": 4, "stride": 8, "progress": False}
-    given, control = pz(knowing(3.0), trained, **ask), pz(knowing(1.0), held, **ask)
-    series = Periodic(
-        {"news": lambda model: evaluate(model, held, seq_len=128, by=("document",))}, every=10
-    )
-    for step, strength in {10: 0.2, 20: 1.0, 40: 2.0, 80: 3.0}.items():
-        series(knowing(strength), step)
-    return {
-        "news": evaluate(knowing(1.0), held, seq_len=128, progress=False),
-        "wiki": evaluate(knowing(3.0), trained, seq_len=128, progress=False),
-        "wiki windows": given,
-        "wiki and news": contrast(given, control, draws=50),
-        "checkpoints": series,
-        "document 5": token_page(knowing(2.0), store, 5, seq_len=128),
-    }
