@@ -1,6 +1,6 @@
 """A store in a bucket, through a socket: against bare requests, in training, and for many ranks.
 
-The bucket is the server of the tests (`tests/remote/range_server.py`) in a process of its own, on
+The bucket is the server of the tests (`tests/shared/range_server.py`) in a process of its own, on
 the same machine: it speaks S3, waits as long as it is told, and writes down every request. So all
 figures share their two cores with the server, and only ratios inside one run mean something.
 
@@ -45,7 +45,7 @@ SIZES = {
     "default": (1 << 27, 31, 32),
     "full": (1 << 29, 30, 64),
 }
-SERVER = Path(__file__).parents[1] / "tests" / "remote" / "range_server.py"
+SERVER = Path(__file__).parents[1] / "tests" / "shared" / "range_server.py"
 BATCH, SEQ, RANKS = 32, 2048, 4
 LATENCY, BANDWIDTH = 0.02, 100e6
 IN_FLIGHT = 32

@@ -3,13 +3,18 @@
 import contextlib
 import functools
 import io
+import itertools
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import servers
+from toybucket import ToyBucket
 
 import tokenloom as tl
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -90,3 +95,18 @@ def benchmarks():
         return 0, printed.getvalue()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def bucket_server():
+    with servers.range_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(bucket_server, monkeypatch):
+    """An empty bucket that this process and its children reach."""
+    bucket_server.forget()
+    for name, value in bucket_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return ToyBucket(bucket_server, f"test-{next(NUMBERS)}")
