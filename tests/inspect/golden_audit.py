@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from auditruns import LAYOUTS, ORDERS, SEQ_LEN, store_of
+from auditruns import SEQ_LEN, store_of
 
 import tokenloom as tl
 from tokenloom.inspect import audit_run
@@ -27,7 +27,8 @@ def pinned_runs(folder: Path) -> dict[str, tuple[tl.Dataset, dict]]:
     """Name → (run, what to ask of its audit)."""
     a, b = store_of(folder / "a", 0), store_of(folder / "b", 1)
     weighted = store_of(folder / "w", 5, weights=True)
-    lanes = ORDERS["lanes"](LAYOUTS["pack, specials"](a)).seed(3).epochs(2)
+    lanes = a.pack(SEQ_LEN, add_bos=True, bos_id=1, add_eos=True, eos_id=2).epochs(2)
+    lanes = lanes.block_shuffle(io_block_size=3, window_blocks=1, lanes=3).seed(3)
     mix = tl.mix(
         {"a": a.windows(SEQ_LEN).shuffle(), "b": b.pack(SEQ_LEN).block_shuffle(window_blocks=2)},
         weights={"a": 2, "b": 1},

@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom import blame
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.suspects.score import Incidence, name_documents, rivals_of
-from tokenloom.inspect.suspects.usual import running
 from tokenloom.testing import write_store
 
 DOCUMENTS, SEQ_LEN = 10_000, 32
@@ -198,58 +197,6 @@ def test_steps_that_spike_are_listed_with_their_documents(store):
     assert blame(run, np.delete(losses, [100, 317]), batch_size=16).spikes == ()
 
 
-def test_the_running_median_is_that_of_every_window():
-    values = np.random.Generator(np.random.PCG64(1)).normal(size=60)
-    usual, spread = running(values, 7)
-    for place in range(60):
-        low = min(max(0, place - 3), 53)
-        some = values[low : low + 7]
-        assert usual[place] == np.median(some)
-        assert spread[place] == pytest.approx(1.4826 * np.median(np.abs(some - np.median(some))))
-
-
-def slow_scores(known, above, noise):
-    """Least squares of each document alone, document by document."""
-    found = []
-    for document in range(known.documents):
-        here = known.document == document
-        a, u = known.share[here], above[known.unit[here]]
-        effect = float((a * u).sum() / (a * a).sum())
-        found.append(effect / (noise / np.sqrt((a * a).sum())))
-    return found
-
-
-def test_scores_are_least_squares_and_neighbours_are_not_named_beside_a_named_one():
-    rng = np.random.Generator(np.random.PCG64(2))
-    unit = np.repeat(np.arange(400), 3)
-    document = np.concatenate([rng.choice(90, 3, replace=False) for _ in range(400)])
-    known = Incidence(400, 90, unit, document, rng.uniform(0.1, 0.6, 1200))
-    clean = rng.normal(0, 0.2, 400)
-    found = name_documents(known, clean, 0.05)
-    assert found.named == []
-    np.testing.assert_allclose(found.score, slow_scores(known, clean, found.noise))
-    spoiled = clean.copy()
-    np.add.at(spoiled, unit, 3 * known.share * np.isin(document, [5, 50]))
-    found = name_documents(known, spoiled, 0.05)
-    assert sorted(found.named) == [5, 50]
-    assert (np.abs(found.effect[[5, 50]] - 3) < 4 * found.error[[5, 50]]).all()
-
-
-def test_rivals_are_the_documents_that_explain_nearly_as_much():
-    """Documents 0 and 1 are always together, 2 is there once without them, 3 never with them."""
-    units = np.arange(300)
-    unit = np.concatenate([units[:20], units[:20], units[:21], units[100:]])
-    document = np.repeat([0, 1, 2, 3], [20, 20, 21, 200])
-    known = Incidence(300, 4, unit, document, np.ones(261))
-    above = noise(300, 1)
-    above[:20] += 5
-    found = name_documents(known, above, 0.05)
-    assert found.named == [0]
-    assert rivals_of(known, found, 0) == [(1, 0)]  # five above in 20 rows, and none in the 21st
-    fainter = name_documents(known, np.where(units < 20, above - 4.5, above), 0.5)
-    assert rivals_of(known, fainter, fainter.named[0])[:2] in ([(1, 0), (2, 1)], [(2, 1), (1, 0)])
-
-
 def test_blame_is_plain_json_and_readable(store):
     run = store.windows(SEQ_LEN).shuffle()
     found = blame(run, trend(300) + noise(300, 1), batch_size=16)
@@ -260,30 +207,6 @@ def test_blame_is_plain_json_and_readable(store):
     assert "somebody by chance in 1% of runs" in repr(found)
 
 
-def test_losses_that_do_not_fit_are_refused_with_the_remedy(store):
-    run = store.windows(SEQ_LEN).shuffle()
-    with pytest.raises(ConfigError, match="Give the batch size"):
-        blame(run, [1.0, 2.0])
-    with pytest.raises(ConfigError, match="the run has"):
-        blame(run, np.ones(10**6), batch_size=16)
-    with pytest.raises(ConfigError, match=r"found shape \(10, 3\)"):
-        blame(run, np.ones((10, 3)), batch_size=16)
-    with pytest.raises(ConfigError, match="one for each row"):
-        blame(run, np.ones(5), index=[1, 2])
-    with pytest.raises(IndexError, match="out of range"):
-        blame(run, np.ones(2), index=[1, 10**9])
-    with pytest.raises(ConfigError, match="all but the last"):
-        blame(run, np.ones((2, 7)), index=[1, 2])
-    with pytest.raises(ConfigError, match="ascending"):
-        blame(run, [1.0, 2.0], steps=[4, 4], batch_size=16)
-    with pytest.raises(ConfigError, match="allowed: an array of numbers"):
-        blame(run, [[1.0], [2.0, 3.0]], batch_size=16)
-    with pytest.raises(ConfigError, match="everywhere, so they blame nobody"):
-        blame(run, np.ones(20), batch_size=16)
-    with pytest.raises(ConfigError, match="Did you mean 'batch_size'"):
-        blame(run, np.ones(20), batchsize=16)
-
-
 def test_losses_that_are_not_finite_are_left_out_and_told(store):
     run = store.windows(SEQ_LEN).shuffle()
     losses = trend(300) + noise(300, 1)
@@ -291,3 +214,25 @@ def test_losses_that_are_not_finite_are_left_out_and_told(store):
     found = blame(run, losses, batch_size=16)
     assert found.losses == 298
     assert any("2 losses are not finite" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("losses", "options", "named"),
+    [
+        ([1.0, 2.0], {}, "batch_size"),
+        (np.ones(10**6), {"batch_size": 16}, "the run has"),
+        (np.ones((10, 3)), {"batch_size": 16}, "(10, 3)"),
+        (np.ones(5), {"index": [1, 2]}, "5"),
+        ([1.0, 2.0], {"steps": [4, 4], "batch_size": 16}, "steps"),
+        (np.ones(20), {"batch_size": 16}, "1"),  # equal everywhere
+        (np.ones(20), {"batchsize": 16}, "batchsize"),
+    ],
+)
+def test_losses_that_do_not_fit_are_refused(store, losses, options, named):
+    run = store.windows(SEQ_LEN).shuffle()
+    refused(lambda: blame(run, losses, **options), ConfigError, named)
+
+
+def test_losses_of_examples_that_are_not_there_are_refused(store):
+    run = store.windows(SEQ_LEN).shuffle()
+    refused(lambda: blame(run, np.ones(2), index=[1, 10**9]), IndexError, 10**9)

@@ -1,24 +1,16 @@
 """Coverage: counts equal those of the arrays that a model gets, and can be looked at."""
 
-import base64
-import re
 import xml.etree.ElementTree as ET
-from io import BytesIO
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from splicedtoys import BOS, slow_counts, spliced_datasets, toy_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import coverage, triples
-from tokenloom.inspect.counts import count
-from tokenloom.inspect.grids import bars, even_bins, exact_bins
-from tokenloom.inspect.splices import FEW
-from tokenloom.page.png import STRENGTH
 from tokenloom.testing.stores import write_flat
 
 
@@ -63,38 +55,6 @@ def test_starts_grids_and_splices_add_up_to_the_listing(case, epochs, bins):
         binned = found.grid(document, bins)
         assert binned.counts.sum() == len(shown)
         assert binned.counts.shape[0] == min(bins[0], len(starts.t))
-
-
-@given(spliced_datasets(), st.data())
-@settings(max_examples=100)
-def test_some_documents_are_counted_as_among_all(case, data):
-    ds, lengths = case
-    asked = data.draw(st.permutations(range(len(lengths))))[: data.draw(st.integers(0, 4))]
-    some, every = coverage(ds, documents=asked), coverage(ds)
-    assert some.documents.tolist() == asked
-    for place, document in enumerate(asked):
-        assert some.splices[place] == every.splices[document]
-        for name in ("context", "targets"):
-            one, all_ = getattr(some, name)(document), getattr(every, name)(document)
-            assert one.tolist() == all_.tolist()
-        assert some.starts(document).shown.tolist() == every.starts(document).shown.tolist()
-
-
-def test_a_few_of_many_documents_are_looked_up_and_not_searched_for():
-    lengths = [5, 6, 7, 8] * (FEW // 2)
-    ds = toy_store(*lengths).splice(8, content_length=4).shuffle().epochs(2).take(300)
-    asked = [3, 20, 77]
-    context, targets = slow_counts(ds, lengths, 300)
-    found = coverage(ds, documents=asked, epochs=2)
-    for document in asked:
-        length = lengths[document]
-        assert found.context(document).tolist() == [context[document, j] for j in range(length)]
-        assert found.targets(document).tolist() == [targets[document, j] for j in range(length)]
-    layout, calls = ds.run.layout, []
-    known = layout.spans
-    layout.spans = lambda epoch, rows: calls.append(len(rows)) or known(epoch, rows)
-    coverage(ds, documents=asked, epochs=2)
-    assert 0 < sum(calls) < 30  # of 300 rows
 
 
 # -- evenness ------------------------------------------------------------------------------
@@ -176,59 +136,13 @@ def test_what_is_not_there_is_refused_in_words():
         coverage(toy_store(9).windows(4))
 
 
-def test_counts_cannot_be_changed_by_mistake():
-    found = coverage(toy_store(9).splice(8, content_length=4))
-    with pytest.raises(ValueError, match="read-only"):
-        found.targets(0)[0] = 1
-
-
-def test_memory_is_that_of_the_documents_asked_for():
-    ds = toy_store(20, 30, 40).splice(8, content_length=4)
-    made = count(ds, np.array([1]), np.array([30]), len(ds))
-    assert len(made.context) == len(made.targets) == 31
-    assert len(made.starts) == 30
-
-
 # -- text ----------------------------------------------------------------------------------
-
-
-def test_a_histogram_is_as_wide_as_there_are_starts_and_no_wider_than_32():
-    for length, wide in ((4, 1), (10, 7), (35, 32), (300, 30)):
-        found = coverage(toy_store(length).splice(8, content_length=4))
-        drawn = str(found).splitlines()[3].split()[-2]
-        assert drawn == "█" * wide
-
-
-def test_a_table_of_many_documents_is_short():
-    found = coverage(toy_store(*[4] * 90).splice(4))
-    assert len(str(found).splitlines()) == 3 + 40 + 1
-    assert str(found).endswith("… 50 more documents")
-    assert len(found.as_json()["documents"]) == 90
 
 
 def worked():
     return coverage(
         toy_store(7, 5, 3).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document")
     )
-
-
-def test_the_map_has_starts_from_left_to_right_and_offsets_from_below():
-    assert worked().map(0).splitlines() == [
-        "s │",
-        *[f"{s} │{'████' if s == 4 else ''}" for s in range(7, -1, -1)],
-        "  └────",
-        "   0  3 t",
-    ]
-    assert worked().map(2) == "not shown: it has no start"
-
-
-def test_a_map_of_much_is_small():
-    with pytest.warns(UserWarning, match="offsets"):
-        ds = toy_store(400).splice(90, content_length=9, content_start_mode="slide_within")
-    lines = coverage(ds).map(0).splitlines()
-    assert len(lines) <= 16 + 3
-    assert max(map(len, lines)) <= 64 + 8
-    assert {"█", "─"} <= set("".join(lines))
 
 
 def test_the_numbers_of_a_document_are_plain_json():
@@ -238,33 +152,7 @@ def test_the_numbers_of_a_document_are_plain_json():
     assert about["documents"][2]["targets"]["cv"] is None
 
 
-def test_bars_say_none_little_and_most():
-    assert bars([]) == ""
-    assert bars([0, 0]) == "··"
-    assert bars([0, 1, 1000]) == "·▁█"
-
-
 # -- bins ----------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.integers(-50, 200), min_size=0, max_size=60, unique=True).map(sorted),
-    st.integers(1, 70),
-)
-def test_every_value_is_in_one_bin_and_bins_are_as_even_as_promised(values, most):
-    found = np.array(values, np.int64)
-    even, exact = even_bins(found, most), exact_bins(found, most)
-    assert len(even) <= most
-    assert len(exact) == min(most, len(values))
-    for axis in (even, exact):
-        assert axis.size.sum() == len(values)
-        assert np.bincount(axis.of(found), minlength=len(axis)).tolist() == axis.size.tolist()
-        assert axis.last == (values[-1] if values else 0)
-        assert (np.diff(axis.edges) > 0).all()
-    if len(even):
-        assert len(set(even.size[:-1].tolist())) <= 1
-        assert even.size[-1] <= even.size[0]
-        assert exact.size.max() - exact.size.min() <= 1
 
 
 # -- picture -------------------------------------------------------------------------------
@@ -272,92 +160,19 @@ def test_every_value_is_in_one_bin_and_bins_are_as_even_as_promised(values, most
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def numbers(path):
-    return [float(one) for one in re.findall(r"-?\d+(?:\.\d+)?", path)]
-
-
-def words_of(root):
-    return [one.text for one in root.iter(f"{SVG}text")]
-
-
-def drawings(root):
-    """Each drawing of a picture with its width and height."""
-    for one in root.iter(f"{SVG}svg"):
-        if one is not root:
-            yield one, float(one.get("width")), float(one.get("height"))
-
-
 @given(spliced_datasets())
-@settings(max_examples=60)
-def test_any_document_can_be_drawn_and_its_picture_is_well_formed(case):
+@settings(max_examples=30)
+def test_the_picture_of_any_document_is_well_formed(case):
     ds, lengths = case
     found = coverage(ds)
     for document in range(len(lengths)):
         root = ET.fromstring(found.svg(document))
         assert root.find(f"{SVG}title").text.startswith(f"Document {document}: ")
-        words = words_of(root)
-        assert "How often each token is a target" in words
-        shown = found.splices[document] > 0
-        assert ("The document is never shown." in words) == (not shown)
-        for said in ("place s in the frame, cells", "start t in the document, tokens"):
-            assert (said in words) == shown
-        assert len(list(drawings(root))) == (3 if shown else 1)
-        for drawing, width, height in drawings(root):
-            for one in drawing.iter(f"{SVG}text"):
-                assert 0 <= float(one.get("x")) <= width
-                assert 0 < float(one.get("y")) < height
-            for one in drawing.iter(f"{SVG}path"):
-                assert all(abs(value) <= max(width, height) for value in numbers(one.get("d")))
 
 
-@pytest.mark.parametrize("starts", [1, 2, 1000, 10**6])
-def test_a_picture_stays_small_for_any_number_of_starts(tmp_path, starts):
-    length = starts + 3
+def test_a_picture_stays_small_for_any_number_of_starts(tmp_path):
+    length = 10**6
     write_flat(tmp_path / "one", np.arange(length) % 999, np.array([length]), vocab_size=1000)
-    store = tl.open(tmp_path / "one")
-    found = coverage(store.splice(64, content_length=4, offset_jitter=9))
-    assert len(found.starts(0).t) == starts
-    drawn = found.svg(0)
+    drawn = coverage(tl.open(tmp_path / "one").splice(64, content_length=4)).svg(0)
     ET.fromstring(drawn)
     assert len(drawn) < 40_000
-    assert drawn == coverage(store.splice(64, content_length=4, offset_jitter=9)).svg(0)
-
-
-def map_of(drawn):
-    """Which pixels of the map of a picture have a colour [over s, over t]."""
-    data = re.search(r'href="data:image/png;base64,([^"]+)"', drawn)[1]
-    colours = np.asarray(Image.open(BytesIO(base64.b64decode(data))).convert("RGBA"))
-    assert {*colours[..., 3].ravel().tolist()} <= {0, *(round(2.55 * one) for one in STRENGTH)}
-    return colours[..., 3] > 0
-
-
-def test_one_start_of_a_long_document_can_be_seen(tmp_path):
-    write_flat(tmp_path / "one", np.arange(10**6) % 999, np.array([10**6]), vocab_size=1000)
-    ds = tl.open(tmp_path / "one").splice(
-        64, content_length=8, content_start_mode="anchor_start", position_scheme="absolute"
-    )
-    seen = map_of(coverage(ds).svg(0))
-    columns = seen.any(axis=0)
-    assert columns[0]
-    assert 3 / 440 < columns.mean() < 6 / 440  # of some 440 pixels, though a token is far less
-
-
-def test_the_map_has_a_colour_where_there_are_splices_and_nowhere_else():
-    ds = toy_store(61).splice(24, content_length=7, edge="clip", sampler="enumerate")
-    seen = map_of(coverage(ds).svg(0))
-    high, wide = seen.shape
-    low, end = -5, 61  # of the axis: starts before the document are clipped
-    first, last = (edge - low for edge in (min(t for _, t, _ in listed(ds, len(ds))), end - 2))
-    columns = np.flatnonzero(seen.any(axis=0))
-    assert columns[0] == pytest.approx(first * wide / (end - low), abs=wide / 120)
-    assert columns[-1] == pytest.approx((last + 1) * wide / (end - low), abs=wide / 120)
-    rows = {23 - int((row + 0.5) * 24 / high) for row in np.flatnonzero(seen.any(axis=1))}
-    assert rows == {s for _, _, s in listed(ds, len(ds))}
-
-
-def test_columns_of_the_same_height_above_the_map_mean_the_same_counts():
-    found = coverage(toy_store(60).splice(24, content_length=7, edge="clip", sampler="enumerate"))
-    root = ET.fromstring(found.svg(0))
-    (line,) = [one for one in root.iter(f"{SVG}path") if one.get("class") == "line s1"]
-    heights = re.findall(r"V([\d.]+)", line.get("d"))
-    assert len(set(heights)) == 1  # every token but the first

@@ -1,7 +1,6 @@
 """What a source that answers several requests at once is asked for does not depend on the clock."""
 
 import functools
-import itertools
 import random
 import shutil
 import threading
@@ -110,16 +109,6 @@ def test_counted_reads_are_predicted_reads_however_long_they_take(root, layout, 
     check(root, layout, kind, parallel, CACHES[place % 3], verify=verify)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parallel", PARALLEL)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_counted_reads_are_predicted_reads_for_all_settings(root, layout, kind, parallel):
-    verifies = "first", "never", "always"
-    for cache, verify, world in itertools.product(CACHES, verifies, (1, 3)):
-        check(root, layout, kind, parallel, cache, range(4), world, verify=verify)
-
-
 def test_blocks_are_really_fetched_by_several_threads(root):
     source = check(root, "windows", "block", 8, 1 << 20)
     assert len(source.threads) > 2
@@ -173,22 +162,6 @@ def test_reads_that_fail_are_tried_again_and_counted_apart(root, kind, monkeypat
         found, seen, retries = counted(run_of(root, Delayed(root, 4, seed), **settings))
         assert (found, seen) == (told, wanted)
         assert 0 < retries < told[1]
-
-
-def test_a_chunk_that_two_requests_share_is_checked_before_either_is_delivered(root):
-    """The second one does not read all of the chunk, so it waits for the verdict of the first."""
-    store = tl.open(root, source=LocalSource(root), cache_bytes=0)
-    first, second = (
-        store.reader.promise(np.array([a]), np.array([b]), np.array([b - a]), "input_ids", 1 << 20)
-        for a, b in ((4, 8), (8, 12))
-    )
-    column = store.reader.shard(0).columns["input_ids"]
-    assert column.checked[0] == 2
-    assert len(second[0]()) == 4
-    assert column.checked[0] == 1
-    assert store.reads.bytes == 16 * 2 + 4 * 2, "one whole chunk, and four tokens of it again"
-    assert len(first[0]()) == 4
-    assert (store.reads.read_ops, store.reads.retries) == (2, 0)
 
 
 def test_a_damaged_chunk_is_refused_to_both_requests_that_share_it(root, tmp_path):

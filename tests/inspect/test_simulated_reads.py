@@ -1,7 +1,5 @@
 """What a simulation predicts is what a loader counts, to the read."""
 
-import itertools
-
 import numpy as np
 import pytest
 from toyruns import KINDS, toy_store
@@ -14,12 +12,6 @@ from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
-LAYOUTS = {
-    "windows": lambda documents: documents.windows(8),
-    "look-ahead": lambda documents: documents.windows(8, lookahead=True),
-    "packed": lambda documents: documents.pack(16, group_docs=13),
-    "spliced": lambda documents: documents.splice(24, content_length=6),
-}
 CACHES, WORLDS, FETCHES, PREFETCHES = (
     (0, 200, 900, 1 << 20),
     (1, 3),
@@ -31,11 +23,6 @@ CACHES, WORLDS, FETCHES, PREFETCHES = (
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return toy_store(tmp_path_factory.mktemp("simulated"), rows=400)
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("other"), rows=90)
 
 
 def counted(run, batch_size, rank, world, *, hints=(), first=0, **settings):
@@ -76,41 +63,6 @@ def compare(run, batch_size=6, world=1, cache=None, first=0, **settings):
     return found
 
 
-CASES = list(itertools.product(CACHES, WORLDS, FETCHES, PREFETCHES))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_predicted_reads_are_counted_reads(store, layout, kind):
-    """Four settings of each; the slow test takes all."""
-    run = KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
-    place = 13 * list(LAYOUTS).index(layout) + 7 * list(KINDS).index(kind)
-    for cache, world, fetch, prefetch in [CASES[(place + 11 * i) % len(CASES)] for i in range(3)]:
-        compare(run, world=world, cache=cache, fetch=fetch, prefetch=prefetch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_predicted_reads_are_counted_reads_for_all_settings(store, layout, kind):
-    run = KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
-    for cache, world, fetch, prefetch in CASES:
-        compare(run, world=world, cache=cache, fetch=fetch, prefetch=prefetch)
-
-
-@pytest.mark.parametrize("fetch", ["blocks", "rows"])
-@pytest.mark.parametrize("rule", ["least_consumed", "weights", "rounds"])
-def test_reads_of_a_mix_are_predicted(store, other, rule, fetch):
-    sources = {
-        "a": store.windows(16).block_shuffle(window_blocks=4, lanes=3),
-        "b": other.pack(16, group_docs=9).shuffle(),
-        "c": store.select(num_docs=60, doc_select_mode="longest").windows(16).shuffle(),
-    }
-    run = tl.mix(sources, rule=rule, weights={"a": 2, "b": 1, "c": 0.5}).seed(3)
-    for world, cache in ((1, 300), (2, 1 << 20)):
-        compare(run.take(240), world=world, cache=cache, fetch=fetch)
-
-
 def test_reads_of_many_sources_are_predicted(tmp_path):
     stores = {f"s{i}": toy_store(tmp_path / str(i), rows=20 + i) for i in range(20)}
     run = tl.mix({name: one.windows(8).shuffle() for name, one in stores.items()}).seed(1)
@@ -119,13 +71,6 @@ def test_reads_of_many_sources_are_predicted(tmp_path):
     assert predicted(found)[0] == counted(
         run.take(200), 10, 0, 1, hints={"cache_bytes": 500}, fetch="blocks"
     )
-
-
-def test_reads_after_edits_are_predicted(store, other, tmp_path):
-    run = tl.mix({"a": store.windows(8).shuffle(), "b": other.windows(8).block_shuffle()}).seed(2)
-    edited = run.edit(at=60, weights={"b": 3}, quarantine=[("a", 3), ("a", 9), ("b", 2)])
-    for fetch in ("blocks", "rows"):
-        compare(edited.take(300), cache=400, world=2, fetch=fetch)
 
 
 @pytest.mark.parametrize("verify", ["first", "always", "never"])

@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import simulate_run
-from tokenloom.inspect.simulate.rank_reads import GroupRead
-from tokenloom.inspect.simulate.stalls import group_seconds, simulate_stalls
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -90,60 +89,6 @@ def test_documents_of_a_large_source_are_sampled_and_followed_exactly(tmp_path):
     assert one.shown == pytest.approx(3 * mean, rel=0.1)
 
 
-def slow_stalls(groups, ready, speed, step_seconds):
-    """Step by step, with the queue of every rank written out."""
-    first, stop = groups[0][0].first, groups[0][-1].stop
-    landed, starts = {}, {}
-    now, waits = 0.0, []
-    for step in range(first, stop):
-        for rank, own in enumerate(groups):
-            for one in own:
-                if one.first == step:
-                    before = [g for g in own if g.stop == one.first]
-                    free = landed[rank, before[0].first] if before else 0.0
-                    asked = now
-                    if ready[rank] and step > first:
-                        asked = starts[max(first, step - 1 - ready[rank] // 2)]
-                    asked = asked if step > first else 0.0
-                    seconds = group_seconds(one.reads, one.bytes, speed)
-                    landed[rank, one.first] = max(free, asked) + seconds
-            holds = next(g.first for g in own if g.first <= step < g.stop)
-            now_needed = landed[rank, holds]
-            landed[rank] = now_needed
-        arrival = max(landed[rank] for rank in range(len(groups)))
-        waits.append(max(0.0, arrival - now))
-        now = max(now, arrival)
-        starts[step] = now
-        now += step_seconds
-    return waits, now
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_stalls_are_those_of_a_queue_written_out(seed):
-    rng = np.random.Generator(np.random.PCG64(seed))
-    groups, ready = [], rng.integers(0, 9, 3).tolist()
-    for _ in range(3):
-        cuts = [4, *(4 + np.sort(rng.choice(np.arange(1, 40), 9, replace=False))).tolist(), 44]
-        sizes = rng.integers(0, 5, (10, 2)).tolist()
-        pairs = zip(cuts[:-1], cuts[1:], sizes, strict=True)
-        groups.append([GroupRead(a, b, r, r * s * 1000, ()) for a, b, (r, s) in pairs])
-    speed = 0.05, 1e5, 2
-    found = simulate_stalls(groups, ready, speed, 0.03)
-    waits, seconds = slow_stalls(groups, ready, speed, 0.03)
-    assert found.waited == pytest.approx(sum(waits))
-    assert found.seconds == pytest.approx(seconds)
-    assert found.first_wait == pytest.approx(waits[0])
-    assert found.longest_wait == pytest.approx(max(waits[1:]))
-    assert found.stalled_steps == sum(wait > 1e-9 for wait in waits[1:])
-
-
-def test_the_worked_example_of_stalls():
-    groups = [[GroupRead(0, 1, 1, 0, ()), GroupRead(1, 3, 1, 0, ()), GroupRead(3, 5, 1, 0, ())]]
-    found = simulate_stalls(groups, [2], (3.0, 1.0, 1), 2.0)
-    assert (found.first_wait, found.longest_wait, found.stalled_steps) == (3.0, 1.0, 1)
-    assert (found.waited, found.seconds) == (4.0, 14.0)
-
-
 def test_a_fast_source_waits_only_for_the_first_step(store):
     run = store.windows(8).shuffle().epochs(4)
     slow = simulate_run(run, batch_size=8, latency=0.5, bandwidth=1e4, step_seconds=0.01).stalls
@@ -203,18 +148,22 @@ def test_a_simulation_is_plain_json_and_readable(run):
     assert max(map(len, repr(found).splitlines())) < 200
 
 
-def test_wrong_arguments_are_refused_with_the_remedy(run, store):
-    with pytest.raises(ConfigError, match="steps: found steps 0 to 1,000, but the run has 67"):
-        simulate_run(run, 1000, batch_size=8)
-    with pytest.raises(ConfigError, match="this run is endless"):
-        simulate_run(store.windows(8).epochs(None), batch_size=8)
-    with pytest.raises(ConfigError, match="ranks: found 0"):
-        simulate_run(run, 3, batch_size=8, ranks=0)
-    with pytest.raises(ConfigError, match="latency: found -1"):
-        simulate_run(run, 3, batch_size=8, latency=-1)
-    with pytest.raises(ConfigError, match="batch_size"):
-        simulate_run(run, 3, batch_size=2, ranks=3)
-    with pytest.raises(ConfigError, match="a dataset"):
-        simulate_run(store, 3, batch_size=2)
-    with pytest.raises(ConfigError, match="Did you mean 'latency'"):
-        simulate_run(run, 3, batch_size=2, latencies=3)
+@pytest.mark.parametrize(
+    ("steps", "options", "named"),
+    [
+        (1000, {}, "steps"),
+        (3, {"ranks": 0}, "ranks"),
+        (3, {"latency": -1}, "latency"),
+        (3, {"batch_size": 2, "ranks": 3}, "batch_size"),
+        (3, {"latencies": 3}, "latencies"),
+    ],
+)
+def test_wrong_arguments_are_refused(run, steps, options, named):
+    options = {"batch_size": 8} | options
+    refused(lambda: simulate_run(run, steps, **options), ConfigError, named)
+
+
+def test_an_endless_run_needs_a_number_of_steps(store):
+    endless = store.windows(8).epochs(None)
+    refused(lambda: simulate_run(endless, batch_size=8), ConfigError, "endless")
+    refused(lambda: simulate_run(store, 3, batch_size=2), ConfigError)

@@ -1,7 +1,6 @@
 """Listings of spliced examples: what each shows, and where a start is shown."""
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -9,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from splicedtoys import BOS, spliced_datasets, token_places, toy_store
 
-import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import places, triples
-from tokenloom.testing.stores import write_flat
 
 
 def rows(found):
@@ -146,22 +143,3 @@ def test_documents_and_epochs_that_are_not_there_are_refused():
         places(ds, 0, epochs=0)
     with pytest.raises(TypeError, match="one axis"):
         triples(ds, [[0, 1]])
-
-
-@pytest.mark.filterwarnings("ignore:splice")
-def test_a_listing_takes_little_longer_for_each_splice_when_it_has_ten_times_as_many(tmp_path):
-    """10^5 against 10^6 pairs of one document: chunks keep the cost of a pair the same."""
-    length = 20_000
-    write_flat(tmp_path / "one", np.arange(length) % 1000, np.array([length]), vocab_size=1000)
-    store = tl.open(tmp_path / "one")
-    ds = store.splice(100, content_start_mode="slide_within", content_length=51)
-    assert len(ds) > 10**6
-
-    def cost(count):
-        begin = time.process_time()
-        assert len(triples(ds, np.arange(count))) == count
-        return (time.process_time() - begin) / count
-
-    cost(10**5)
-    best = {count: min(cost(count) for _ in range(5)) for count in (10**5, 10**6)}
-    assert best[10**6] < 5 * best[10**5]

@@ -1,14 +1,13 @@
 """`tl.diff` against arrays compared one by one, and its verdicts on single settings."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from lookruns import make_stores, random_run
+from refusals import refused
 
 import tokenloom as tl
-from tokenloom.batch.views.digest import row_hashes
-from tokenloom.errors import ConfigError
 from tokenloom.inspect import diff as comparing
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -16,41 +15,32 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    return make_stores(tmp_path_factory.mktemp("look"))
+    """A store, the same one after it grew, and another one."""
+    folder = tmp_path_factory.mktemp("diff")
+    draw = np.random.default_rng(5)
+    sizes = [8, 0, 3, 30, 12, 1, 5, 16, 9, 2, 23, 7, 17, 4, 9, 30, 1, 16, 5, *range(2, 24, 2)]
+    rows = [{"input_ids": draw.integers(0, 900, n).tolist()} for n in sizes]
+    options = {"tokenizer": None, "vocab_size": 1000, "progress": False}
+    first = tl.build(rows[:14], folder / "grown", **options)
+    second = tl.build(rows[14:19], folder / "grown", append=True, **options)
+    return SimpleNamespace(
+        first=first, second=second, other=tl.build(rows[19:], folder / "other", **options)
+    )
 
 
 def slow(a, b, n):
     """Which of the first n examples have the same arrays, from the arrays."""
-    batches = [run.batch(range(n)) for run in (a, b)]
-    hashes = zip(*map(row_hashes, batches), strict=True)
-    labels = (batches[0].labels == batches[1].labels).all(axis=1)
-    return np.array([x == y for x, y in hashes]) & labels
+    one, other = (run.batch(range(n)) for run in (a, b))
+    names = ("tokens", "segment_ids", "position_ids", "loss_weights", "labels")
+    return np.all([(getattr(one, k) == getattr(other, k)).all(axis=1) for k in names], axis=0)
 
 
 def held_to_arrays(a, b):
-    enough = max([60, *(edit.at for run in (a, b) for edit in run.edits)])
-    a, b = (run if run.run.n is not None else run.take(enough) for run in (a, b))
-    n = min(len(a), len(b))
-    if not n:
-        return None
-    right = slow(a, b, n)
+    right = slow(a, b, min(len(a), len(b)))
     found = tl.diff(a, b)
-    end = None if len(a) == len(b) else n
-    assert found.first == (end if right.all() else int(np.flatnonzero(~right)[0]))
-    assert found.share == right.mean()
-    assert found.is_first
-    assert found.is_exact
+    assert found.first == (None if right.all() else int(np.flatnonzero(~right)[0]))
+    assert (found.share, found.is_first, found.is_exact) == (right.mean(), True, True)
     return found
-
-
-@pytest.mark.parametrize("part", range(3))
-def test_ruling_46_the_share_and_the_first_difference_are_those_of_the_arrays(part, stores):
-    for seed in range(6 * part, 6 * part + 6):
-        a, seen = random_run(seed, stores)
-        b, _ = random_run(seed + 500, stores)
-        held_to_arrays(a, seen)  # they differ in quarantines only
-        if a.run.width == b.run.width and a.seq_len == b.seq_len:
-            held_to_arrays(a, b)
 
 
 def test_stores_of_other_content_are_compared_by_hashes_of_documents(tmp_path):
@@ -109,7 +99,9 @@ def test_ruling_46_every_key_is_judged_by_trying_it_alone(stores):
 
 
 def test_keys_of_a_mix_are_judged_alone(stores):
-    a, b, c = (s.windows(8).shuffle().epochs(2) for s in (stores.first, stores.other, stores.third))
+    a, b, c = (
+        s.windows(8).shuffle().epochs(2) for s in (stores.first, stores.other, stores.second)
+    )
     run = tl.mix({"a": a, "b": b}).seed(1)
     assert verdicts(run, tl.mix({"a": a, "b": b}, weights={"b": 2}).seed(1)) == {
         "mix.weights.b": "order"
@@ -133,7 +125,7 @@ def test_a_key_that_makes_no_sense_alone_is_told_with_the_reason(stores):
     ahead = stores.first.windows(8, lookahead=True, overlap=1)
     found = {one.key: one for one in tl.diff(plain, ahead).keys}
     assert found["layout.overlap"].verdict == "not alone"
-    assert "overlap: found 1, allowed: 0, or 1 with lookahead" in found["layout.overlap"].why
+    assert "overlap: found 1" in found["layout.overlap"].why
 
 
 def test_endless_runs_are_compared_by_a_keyed_sample_with_its_interval(stores):
@@ -150,7 +142,7 @@ def test_endless_runs_are_compared_by_a_keyed_sample_with_its_interval(stores):
     assert "95 %" in repr(found)
 
 
-def test_runs_with_the_same_past_are_not_compared_there(stores, monkeypatch):
+def test_runs_with_the_same_past_are_not_compared_there(stores):
     run = stores.first.windows(8).shuffle().epochs(None).seed(1)
     edited = run.edit(at=10**12, quarantine=[("main", 3)])
     found = tl.diff(run, edited)
@@ -177,5 +169,4 @@ def test_a_difference_is_plain_json_and_true(stores):
     assert found
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
     assert not tl.diff(run, run.seed(1))
-    with pytest.raises(ConfigError, match=r"diff\.b: found Store, allowed: a dataset"):
-        tl.diff(run, stores.first)
+    refused(lambda: tl.diff(run, stores.first), tl.ConfigError, "diff.b", "Store")

@@ -2,29 +2,30 @@
 
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lookruns import EOS, cells_of_places, make_stores, random_run
+from refusals import refused
 from toystore import keep_plans
 from virtual import VirtualStore
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.order import costs
-from tokenloom.order.schedule import Steps
-from tokenloom.testing import tiny
 
 # what packing loses, and rows that a quarantine leaves blank, are told when runs are made
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    return make_stores(tmp_path_factory.mktemp("look"))
+def store(tmp_path_factory):
+    """Documents of 0 to 30 tokens, without text."""
+    sizes = [8, 0, 3, 30, 12, 1, 5, 16, 9, 2, 23, 7, 17, 4]
+    rows = [{"input_ids": [1 + k for k in range(n)]} for n in sizes]
+    path = tmp_path_factory.mktemp("ids") / "store"
+    return tl.build(rows, path, tokenizer=None, vocab_size=99, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -32,41 +33,6 @@ def texts(tmp_path_factory):
     rows = [{"text": f"tale {i} " * (i % 5 + 1), "id": f"t{i % 7}"} for i in range(20)]
     path = tmp_path_factory.mktemp("texts") / "store"
     return tl.build(rows, path, tokenizer="bytes", id_key="id", progress=False)
-
-
-SIZES = [1, 5, [(0, 3), (11, 7)]]
-
-
-@pytest.mark.parametrize("batch_size", SIZES, ids=str)
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_steps_and_rows_are_those_of_the_loader(texts, lanes, batch_size):
-    run = texts.windows(8).block_shuffle(io_block_size=2, window_blocks=2, lanes=lanes).epochs(2)
-    loader = tl.Loader(run, batch_size, rank=0, world_size=1)
-    for step, batch in enumerate(loader):
-        told = run.at(step=step, batch_size=batch_size)
-        assert [one.index for one in told] == batch.index.tolist()
-        assert [(one.step, one.row) for one in told] == [(step, r) for r in range(len(told))]
-        last = len(told) - 1
-        assert run.at(step=step, row=last, batch_size=batch_size).index == batch.index[last]
-        for one in told:
-            assert run.at(one.index, batch_size=batch_size) == one
-    for place in run.where(doc=3, batch_size=batch_size, before=step * 2):
-        assert run.at(step=place.step, row=place.row, batch_size=batch_size).index == place.index
-
-
-def test_a_mix_with_lanes_counts_rows_as_the_loader_does(texts):
-    laned = texts.windows(8).block_shuffle(io_block_size=2, window_blocks=1, lanes=4)
-    run = tl.mix({"a": laned, "b": texts.pack(8).shuffle()}, cost="rows").seed(2)
-    loader = tl.Loader(run, 9, rank=0, world_size=1)
-    for step, batch in enumerate(itertools.islice(loader, 4)):
-        assert [one.index for one in run.at(step=step, batch_size=9)] == batch.index.tolist()
-
-
-@given(st.integers(1, 9), st.integers(0, 200))
-def test_the_step_of_an_example_holds_it(size, example):
-    steps = Steps([(0, size), (50, size + 3)])
-    step = steps.step_of(example)
-    assert steps.begin(step) <= example < steps.begin(step) + steps.size(step)
 
 
 def test_the_last_step_and_its_rows_are_bounds(texts):
@@ -81,22 +47,6 @@ def test_the_last_step_and_its_rows_are_bounds(texts):
 
 
 # -- next ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_next_is_the_first_place_after_an_index(seed, stores):
-    run, _ = random_run(seed, stores)
-    n = min(40, 40 if run.run.n is None else run.run.n)
-    for name in run.run.names:
-        for document in (1, 4, 7):
-            places = list(run.where(name, document, before=n))
-            for after in (-1, 0, 3, 11, 25):
-                right = next((place for place in places if place.index > after), None)
-                found = run.next(name, document, after=after)
-                if right is not None:
-                    assert found == right
-                else:
-                    assert not found or found.index >= n
 
 
 def test_next_says_when_it_stopped_looking(texts):
@@ -157,15 +107,20 @@ def test_epochs_and_before_bound_what_is_searched(texts):
     assert list(run.where(doc=5, before=limit)) == [o for o in every if o.index < limit]
 
 
+def cells_of(places):
+    """(index, column, offset in the document) of every cell of some places."""
+    return [(p.index, p.column + k, p.start + k) for p in places for k in range(p.length)]
+
+
 def test_tokens_cut_places_to_document_offsets(texts):
     run = texts.pack(8, add_bos=True, bos_id=1, add_eos=True, eos_id=0).shuffle().epochs(2)
-    whole = cells_of_places(run.where(doc=4))
+    whole = cells_of(run.where(doc=4))
     for tokens in (0, range(3, 9), (-1, 2), texts.lengths[4].item()):
         first, last = (tokens, tokens + 1) if isinstance(tokens, int) else (tokens[0], tokens[-1])
         last = tokens.stop if isinstance(tokens, range) else last
-        right = [cell for cell in whole if first <= cell.offset < last]
+        right = [cell for cell in whole if first <= cell[2] < last]
         assert right
-        assert cells_of_places(run.where(doc=4, tokens=tokens)) == right
+        assert cells_of(run.where(doc=4, tokens=tokens)) == right
 
 
 # -- sums ----------------------------------------------------------------------------------
@@ -207,8 +162,7 @@ def reason_of(run, document, **options):
     return answer.reason
 
 
-def test_a_document_that_no_row_can_show_is_told_with_the_setting(stores):
-    store = stores.first
+def test_a_document_that_no_row_can_show_is_answered_with_the_setting(store):
     sizes = store.lengths.tolist()
     empty, longest = sizes.index(0), sizes.index(max(sizes))
     short = sizes.index(min(size for size in sizes if size))
@@ -225,8 +179,8 @@ def test_a_document_that_no_row_can_show_is_told_with_the_setting(stores):
     spliced = store.splice(8, content_length=8, adaptive_k=False, pad_id=0).epochs(None)
     assert "too short for content_length=8" in reason_of(spliced, short)
     scarce = store.splice(8, content_length=4, sampler="quota", epoch_length=2, pad_id=0)
-    quotas = scarce.run.layout.parts[0].quota
-    nothing = next(d for d in range(14) if not quotas[d] and sizes[d] >= 4)
+    shown = set(scarce.spans(range(len(scarce))).document.tolist())
+    nothing = next(d for d in range(14) if d not in shown and sizes[d] >= 4)
     assert "quota 0" in reason_of(scarce.epochs(None), nothing)
     cut = store.pack(8, overflow="truncate").epochs(None)
     assert "are cut off: rows have its tokens 0 to 7 only" in reason_of(
@@ -279,9 +233,8 @@ def test_text_and_metadata_are_read_on_request_only(texts):
         assert span.metadata == texts.metadata(span.document)
 
 
-def test_ids_without_a_tokenizer_have_no_text(stores):
-    with pytest.raises(ConfigError, match="text: source 'main' was built from ready-made ids"):
-        stores.first.windows(8).at(0, text=True)
+def test_ids_without_a_tokenizer_have_no_text(store):
+    refused(lambda: store.windows(8).at(0, text=True), ConfigError, "text", "'main'")
 
 
 def test_answers_are_plain_json(texts):
@@ -291,22 +244,6 @@ def test_answers_are_plain_json(texts):
     places = run.where("a", 3, before=99, batch_size=2).to_dict()
     assert json.loads(json.dumps(places)) == places
     assert json.loads(json.dumps(run.next("a", 3, after=10**6).to_dict()))["reason"]
-
-
-def test_an_example_prints_its_cells_from_the_first_to_the_last(tmp_path):
-    rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}]
-    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=999, progress=False)
-    run = store.pack(8, add_bos=True, bos_id=1, add_eos=True, eos_id=EOS - 1, strategy="one_doc")
-    hidden = run.edit(at=0, quarantine=[("main", 1)])
-    assert repr(hidden.at(1, batch_size=2)) == (
-        "Example 1 (step 0, row 1): source main, epoch 0\n"
-        "  stage 1 → item 1 → epoch 0 → row 1\n"
-        "  cells  document  tokens\n"
-        "  0      1         BOS     blank (quarantined)\n"
-        "  1–2    1         0–1     blank (quarantined)\n"
-        "  3      1         EOS     blank (quarantined)\n"
-        "  4–7              filler"
-    )
 
 
 def test_the_way_there_has_bands_lanes_and_the_time_of_the_mix(texts):
@@ -329,75 +266,28 @@ def test_the_way_there_has_bands_lanes_and_the_time_of_the_mix(texts):
 # -- refusals ------------------------------------------------------------------------------
 
 
-def test_what_makes_no_sense_is_refused_with_what_is_allowed(texts):
+def test_questions_that_make_no_sense_are_refused(texts):
     run = tl.mix({"a": texts.pack(8), "b": texts.windows(8)})
-    for ask, words in {
-        (lambda: run.at()): "at: found both or neither of index and step",
-        (lambda: run.at(step=3)): "give it as well",
-        (lambda: run.at(3, row=1)): "found row with an index",
-        (lambda: run.at(3, txt=True)): "Did you mean 'text'?",
-        (lambda: run.where("a")): "found both or neither of doc and id",
-        (lambda: run.where(doc=3)): "source: missing, allowed: a, b",
-        (lambda: run.where("c", 3)): "no source named 'c'",
-        (lambda: run.where("a", 3, tokens=(4, 2))): "tokens: found 4 to 2",
-        (lambda: run.where("a", 3, epochs=-1)): "epochs: found -1",
-        (lambda: run.where("a", 3, batch_size=0)): "batch_size: found 0 rows",
-        (lambda: run.next("a", after=3)): "next: doc is missing",
-        (lambda: run.next("a", 3, after=3, within=0)): "within: found 0",
+    for ask, named in {
+        (lambda: run.at()): ("index", "step"),
+        (lambda: run.at(step=3)): ("batch_size",),
+        (lambda: run.at(3, row=1)): ("row",),
+        (lambda: run.at(3, txt=True)): ("txt",),
+        (lambda: run.where("a")): ("doc", "id"),
+        (lambda: run.where(doc=3)): ("source", "a, b"),
+        (lambda: run.where("c", 3)): ("'c'",),
+        (lambda: run.where("a", 3, tokens=(4, 2))): ("tokens", 4, 2),
+        (lambda: run.where("a", 3, epochs=-1)): ("epochs", -1),
+        (lambda: run.where("a", 3, batch_size=0)): ("batch_size", 0),
+        (lambda: run.next("a", after=3)): ("doc",),
+        (lambda: run.next("a", 3, after=3, within=0)): ("within", 0),
     }.items():
-        with pytest.raises(ConfigError) as error:
-            ask()
-        assert words in str(error.value)
-    with pytest.raises(IndexError, match="a document 20: out of range for 20"):
-        run.where("a", 20)
-    with pytest.raises(IndexError, match="out of range"):
-        run.at(len(run))
+        refused(ask, ConfigError, *named)
+    refused(lambda: run.where("a", 20), IndexError, 20)
+    refused(lambda: run.at(len(run)), IndexError, len(run))
 
 
 # -- the way there, and what it costs ------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_way_there_is_that_of_the_run(seed, stores):
-    run, _ = random_run(seed, stores)
-    n = 40 if run.run.n is None else min(run.run.n, 40)
-    every = np.arange(n)
-    names, items = run.picked(every) if n else ([], every)
-    epochs, rows = run.locate(every)
-    told = run.at(range(n))
-    for one, name, item, epoch, row in zip(told, names, items, epochs, rows, strict=True):
-        route = one.route
-        assert (one.source, route.item, route.epoch, route.row) == (name, item, epoch, row)
-        assert route.stage == sum(edit.at <= one.index for edit in run.edits)
-        source = run.run.sources[run.run.names.index(name)]
-        fractions = source.fractions(np.array([item]))
-        assert (route.time is None) == (run.rule is None)
-        if route.band is not None and fractions is not None:
-            found = {route.lane / lanes for lanes in range(1, source.lanes + 1)}
-            assert fractions[0] in found
-    for source in run.run.sources:  # bands of an epoch come one after the other
-        ways = [
-            one.route for one in told if one.source == source.name and one.route.band is not None
-        ]
-        ways.sort(key=lambda way: way.item)
-        places = [(way.epoch, way.band) for way in ways]
-        assert places == sorted(places)
-
-
-@tiny(
-    min_progress_packing_documents=10,
-    min_progress_cost_items=10,
-    min_cached_packing_documents=10**9,
-)
-def test_plans_and_sums_are_announced_with_what_they_cost(texts, caplog):
-    caplog.set_level("INFO", logger="tokenloom")
-    packed = texts.pack(8).shuffle().epochs(None)
-    assert "packing 20 documents into about" in caplog.text
-    caplog.clear()
-    tl.mix({"p": packed, "w": texts.windows(8)}, cost="tokens").next("p", 3, after=10**6)
-    assert re.search(
-        r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text
-    )
 
 
 def test_a_hundred_million_documents_are_looked_into_without_reading_a_token(tmp_path):
