@@ -24,7 +24,7 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, against, interleave, rate, want
 from benchmarks.stores import documents
 from tokenloom.exchange import convert, export
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = ["SIZES", "run"]
 

@@ -42,7 +42,7 @@ from tokenloom.foreign.places import Said
 from tokenloom.foreign.seals import seal_files
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = ["SIZES", "run"]
 

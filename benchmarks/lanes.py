@@ -16,7 +16,7 @@ import numpy as np
 import tokenloom as tl
 from benchmarks.clock import Row, Table, amount
 from tokenloom.errors import plural
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = ["SIZES", "run"]
 

@@ -18,7 +18,7 @@ from benchmarks.figures import Figure, Section, shown
 from tokenloom.evaluate import content_hash, draws_needed, log_pz, pz, window_run
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.streams.checkpoint import read_offsets, write_offsets
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = ["evaluation", "interleave", "memorization"]
 

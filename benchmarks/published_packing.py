@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, Section, shown
 from benchmarks.packing import CAPACITY, document_lengths, scan
 from tokenloom.batch.boundaries import position_ids
 from tokenloom.layout.pack.packers import pack
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = [
     "LOG_MEDIAN",

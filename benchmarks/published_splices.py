@@ -18,8 +18,7 @@ import tokenloom as tl
 from benchmarks.figures import Figure, Section, code, shown
 from tokenloom.integrations.levanter import recommended
 from tokenloom.layout.splice.rows import Spliced
-from tokenloom.testing import write_store
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat, write_store
 
 __all__ = ["balance", "splices"]
 

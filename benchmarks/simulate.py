@@ -17,7 +17,7 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, cost, timed, timing_of, want
 from tokenloom import blame
 from tokenloom.inspect import simulate_run
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 __all__ = ["SIZES", "run"]
 

@@ -15,7 +15,7 @@ from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import ShardWriter, publish_manifest, shard_entry
-from tokenloom.testing import first_manifest
+from tokenloom.testing.stores import first_manifest
 
 __all__ = ["documents", "publish", "virtual_store", "write_shard", "write_store"]
 

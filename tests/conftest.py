@@ -60,6 +60,15 @@ def few_objects():
     gc.freeze()
 
 
+@pytest.fixture
+def bucket():
+    """An empty object store that this process and its children reach."""
+    from tokenloom.testing import FakeBucket
+
+    with FakeBucket() as made:
+        yield made
+
+
 @pytest.fixture(autouse=True)
 def workers_of_torch_end_with_their_test(monkeypatch):
     """An iterator of torch that an exception holds is told to end, not left to be collected.

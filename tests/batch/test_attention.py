@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
-from toydata import ToyStore, lengths, numbered, slow_stretches, whole
+from toydata import ToyStore, lengths, numbered, slow_stretches
+from wholebatches import whole
 
 from tokenloom.batch import attention
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toydata import ARRAYS, ToyStore, arrays, assert_same, lengths, numbered, whole
+from toydata import ARRAYS, ToyStore, arrays, assert_same, lengths, numbered
 from virtual import VirtualStore, value
+from wholebatches import whole
 
 import tokenloom as tl
 

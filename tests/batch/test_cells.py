@@ -16,7 +16,7 @@ import tokenloom as tl
 from tokenloom import native
 from tokenloom.batch import cells, paint, spec
 from tokenloom.batch import tiles as tiles_room
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 COMPILED = native.compiled
 WAYS = ["numpy"] if COMPILED is None else ["numpy", "compiled"]

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from anyspans import spans_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from toydata import DTYPES, ToyStore, lengths, numbered, slow_batch, spans_of, whole
+from toydata import DTYPES, ToyStore, lengths, numbered, slow_batch
+from wholebatches import whole
 
 import tokenloom as tl
 from tokenloom.batch.check import check_batch

@@ -3,8 +3,9 @@ import time
 
 import numpy as np
 import pytest
-from toydata import ToyStore, numbered, whole
+from toydata import ToyStore, numbered
 from virtual import VirtualStore, value
+from wholebatches import whole
 
 import tokenloom as tl
 from tokenloom.store.cache import BlockCache

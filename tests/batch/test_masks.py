@@ -1,18 +1,10 @@
 import numpy as np
 import pytest
+from anyspans import WIDTH, frames, spans_of
 from hypothesis import given
 from hypothesis import strategies as st
-from toydata import (
-    DTYPES,
-    WIDTH,
-    ToyStore,
-    assert_batch,
-    frames,
-    slow_batch,
-    slow_rows,
-    spans_of,
-    whole,
-)
+from toydata import DTYPES, ToyStore, assert_batch, slow_batch, slow_rows
+from wholebatches import whole
 
 import tokenloom as tl
 from tokenloom.batch import paint

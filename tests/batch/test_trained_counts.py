@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from toydata import ToyStore
-from toystore import Recording
 
 import tokenloom as tl
 from tokenloom.batch.trained import TrainedCount
@@ -19,6 +18,7 @@ from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.order.prices import RunPrices
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
+from tokenloom.testing import FaultSource
 
 documents = st.lists(
     st.lists(
@@ -278,7 +278,7 @@ def test_a_source_that_grew_is_counted_with_its_new_documents(tmp_path):
 def test_counting_reads_no_token(tmp_path):
     rows = [{"input_ids": list(range(40)), "loss_mask": [i % 2 for i in range(40)]}] * 50
     tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=40)
-    source = Recording(LocalSource(tmp_path / "s"))
+    source = FaultSource(LocalSource(tmp_path / "s"))
     store = tl.open(tmp_path / "s", source=source)
     other = tl.open(tmp_path / "s").pack(64).epochs(None)
     run = tl.mix({"a": store.pack(64).epochs(None), "b": other}, cost="loss_tokens").seed(1)

@@ -12,7 +12,7 @@ from tokenloom import native
 from tokenloom.arrays import grouped
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.store.writer import ShardWriter, publish_manifest
-from tokenloom.testing import first_manifest
+from tokenloom.testing.stores import first_manifest
 
 EDGES = {
     "empty documents at the beginning": [[0, 0, 0, 3, 2]],

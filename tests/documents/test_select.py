@@ -20,7 +20,7 @@ from tokenloom.documents.select import choose
 from tokenloom.documents.spec import MODES, SelectSpec
 from tokenloom.random.keys import key
 from tokenloom.store import metadata as metadata_files
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len")
 

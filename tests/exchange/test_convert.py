@@ -9,14 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from exports import COLUMNS, plain_store, same
-from faultfiles import FaultFiles
 from toystore import toy
 
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
 from tokenloom.foreign import identities, sampled, seals
-from tokenloom.testing import tiny
+from tokenloom.testing import FaultFiles, tiny
 
 
 def files_of(root):

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from exports import COLUMNS, documents_in, plain_store, same
-from faultfiles import FaultFiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toystore import toy
@@ -15,7 +14,7 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import export, portions, run, to_levanter, to_mds, to_parquet
-from tokenloom.testing import tiny
+from tokenloom.testing import FaultFiles, tiny
 
 FORMATS = ("megatron", "levanter", "parquet", "mds", "npy")
 

@@ -17,7 +17,7 @@ from kit import QUICK
 
 from tokenloom.store import format as fmt
 from tokenloom.store.writer import ShardWriter, publish_manifest
-from tokenloom.testing import first_manifest
+from tokenloom.testing.stores import first_manifest
 
 Change = Callable[[dict[str, Any]], Any]
 

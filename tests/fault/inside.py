@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import encodings.utf_8_sig
 import os
 import resource
@@ -11,36 +10,28 @@ import sys
 import time
 from pathlib import Path
 
-from faultfiles import FaultFiles
-from kit import QuickFiles, Reading, read_everything, write_corpus
+from kit import QUICK, Reading, read_everything, write_corpus
 
 import tokenloom as tl
 from tokenloom import cluster
-from tokenloom.store.files import LocalFiles
+from tokenloom.testing import FaultFiles
+
+# "slow": each new file takes a moment, so that a build can be killed in the middle
+KINDS = {
+    "local": {"only": ()},
+    "quick": {"only": (), "sync": False},
+    "nolocks": {"only": (), "locks": False},
+    "slow": {"only": ["create"], "sync": False, "before": lambda call: time.sleep(0.004)},
+}
 
 
-class NoLocks(LocalFiles):
-    """A file system without locks."""
-
-    @contextlib.contextmanager
-    def lock(self, path, *, shared=False):
-        yield None
-
-
-class SlowFiles(QuickFiles):
-    """Each new file takes a moment, so that somebody can be killed in the middle."""
-
-    def create(self, path):
-        time.sleep(0.004)
-        return super().create(path)
-
-
-KINDS = {"local": LocalFiles, "quick": QuickFiles, "nolocks": NoLocks, "slow": SlowFiles}
+def files_of(kind):
+    return FaultFiles(**KINDS[kind])
 
 
 def build(inputs, out, options, *, files="local", fault=None, start_at=None):
     """Build; `start_at` is a wall-clock time at which many builders begin together."""
-    seam = KINDS[files]()
+    seam = files_of(files)
     if fault:
         seam = FaultFiles(seam, **fault)
     if start_at is not None:
@@ -50,7 +41,7 @@ def build(inputs, out, options, *, files="local", fault=None, start_at=None):
 
 def build_part(inputs, out, part, options, *, files="quick"):
     """Do one part of a build."""
-    seam = KINDS[files]() if files else None  # None: by where it goes
+    seam = files_of(files) if files else None  # None: by where it goes
     return cluster.build_part(inputs, out, part, files=seam, progress=False, **options)
 
 
@@ -58,7 +49,7 @@ def finish_build(inputs, out, options, *, files="quick", start_at=None):
     """Finish a build in parts; `start_at` as in `build`."""
     if start_at is not None:
         time.sleep(max(0.0, start_at - time.time()))
-    return cluster.finish_build(inputs, out, files=KINDS[files](), **options).manifest_sha256
+    return cluster.finish_build(inputs, out, files=files_of(files), **options).manifest_sha256
 
 
 def build_in_small_files(inputs, out, options, *, limit):
@@ -95,7 +86,7 @@ def read_while_damaged(path, file, damage, verify):
 
 def hold_lock(path):
     """Hold the lock of a directory until killed."""
-    with LocalFiles().lock(Path(path)) as held:
+    with FaultFiles().lock(Path(path)) as held:
         assert held
         Path(path + "-held").touch()
         time.sleep(600)
@@ -105,7 +96,7 @@ def append_often(folder, out, options, count):
     """Append one corpus after the other."""
     for number in range(count):
         inputs = write_corpus(Path(folder, f"append-{number}"), count=6, seed=100 + number)
-        tl.build(inputs, out, append=True, files=QuickFiles(), progress=False, **options)
+        tl.build(inputs, out, append=True, files=QUICK, progress=False, **options)
 
 
 def use_stores(good, paths, *, megabytes, seconds, endless=(), watch=()):

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from crashdisk import mix
-from faultfiles import FaultFiles
 from kit import (
     QUICK,
     SMALL,
@@ -21,7 +20,7 @@ from kit import (
 
 import tokenloom as tl
 from tokenloom.ingest.target import collect
-from tokenloom.store.files import LocalFiles
+from tokenloom.testing import FaultFiles
 
 BUILDERS = 8
 
@@ -60,21 +59,15 @@ def test_d8_of_eight_builders_that_race_all_succeed_and_the_store_is_that_of_one
         assert is_published(target, digest)
 
 
-class NoLocks(LocalFiles):
-    """A file system without locks, on which another builder strikes at the N-th listing."""
+def interrupted(number, other, **options):
+    """A file system without locks, on which another builder strikes before the N-th call."""
 
-    def __init__(self, strike_at, other):
-        self.left, self.other = strike_at, other
+    def before(call):
+        if len(files.calls) == number:
+            other()
 
-    @contextlib.contextmanager
-    def lock(self, path, *, shared=False):
-        yield None
-
-    def list(self, path):
-        self.left -= 1
-        if self.left == 0:
-            self.other()
-        return super().list(path)
+    files = FaultFiles(locks=False, before=before, **options)
+    return files
 
 
 def test_d8_without_locks_another_builder_may_finish_between_any_two_looks(scratch, corpus):
@@ -83,12 +76,13 @@ def test_d8_without_locks_another_builder_may_finish_between_any_two_looks(scrat
     problems = []
     for number in range(1, 8):
         target = scratch / f"s-{number}"
-        files = NoLocks(number, lambda t=target: tl.build(inputs, t, files=QUICK, **SMALL))
+        other = functools.partial(tl.build, inputs, target, files=QUICK, **SMALL)
+        files = interrupted(number, other, only=["list"])
         try:
             tl.build(inputs, target, files=files, **SMALL)
         except tl.TokenloomError as error:
             problems.append(f"listing {number}: {type(error).__name__}: {error}")
-        if files.left > 0:
+        if len(files.calls) < number:
             break
         assert_same_tree(target, expected, f"listing {number}")
     assert number > 2
@@ -99,23 +93,18 @@ def test_d8_without_locks_another_builder_may_be_ahead_at_any_call(scratch, corp
     """Every call of a build, with another build of the same store finished just before it."""
     inputs, expected, _ = corpus
 
-    class Overtaken(FaultFiles):
-        def strikes(self, name, path):
-            if super().strikes(name, path):
-                tl.build(inputs, self.target, files=NoLocks(0, None), **SMALL)
-            return False
-
     problems = []
     for number in range(1, 200, 5):
-        files = Overtaken(NoLocks(0, None), at=number)
-        files.target = scratch / f"s-{number}"
+        target, unlocked = scratch / f"s-{number}", FaultFiles(locks=False)
+        other = functools.partial(tl.build, inputs, target, files=unlocked, **SMALL)
+        files = interrupted(number, other)
         try:
-            tl.build(inputs, files.target, files=files, **SMALL)
+            tl.build(inputs, target, files=files, **SMALL)
         except tl.TokenloomError as error:
             call = files.calls[number - 1].name
             problems.append(f"call {number} ({call}): {type(error).__name__}: {error}")
-        assert_same_tree(files.target, expected, f"call {number}")
-        if not files.happened:
+        assert_same_tree(target, expected, f"call {number}")
+        if len(files.calls) < number:
             break
     assert problems == []
 
@@ -127,17 +116,14 @@ def test_d8_two_builds_of_different_stores_in_one_place_never_mix(scratch, corpu
     tl.build(others, scratch / "whole-others", files=QUICK, **SMALL)
     theirs = tree(scratch / "whole-others")
 
-    class Intruded(FaultFiles):
-        def strikes(self, name, path):
-            if super().strikes(name, path):
-                with contextlib.suppress(tl.StoreError):
-                    tl.build(others, self.target, files=NoLocks(0, None), **SMALL)
-            return False
+    def intrude(target):
+        with contextlib.suppress(tl.StoreError):
+            tl.build(others, target, files=FaultFiles(locks=False), **SMALL)
 
     refused = 0
     for number in range(1, 240, 7):
-        files = Intruded(NoLocks(0, None), at=number)
-        files.target = target = scratch / f"s-{number}"
+        target = scratch / f"s-{number}"
+        files = interrupted(number, functools.partial(intrude, target))
         try:
             tl.build(inputs, target, files=files, **SMALL)
         except tl.StoreError:
@@ -149,7 +135,7 @@ def test_d8_two_builds_of_different_stores_in_one_place_never_mix(scratch, corpu
         assert store.verify(progress=False).ok
         published = {k: v for k, v in tree(target).items() if k in expected or k in theirs}
         assert published in (expected, theirs), f"call {number}: a mixture was published"
-        if not files.happened:
+        if len(files.calls) < number:
             break
     assert refused
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 
 import pytest
-from faultfiles import FaultFiles
 from kit import (
     QUICK,
     SMALL,
@@ -20,7 +19,7 @@ from kit import (
 )
 
 import tokenloom as tl
-from tokenloom.store.files import LocalFiles
+from tokenloom.testing import FaultFiles
 
 ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.EINTR]
 
@@ -245,16 +244,16 @@ def test_d4_a_lock_that_cannot_be_had_is_waited_for_and_says_so(scratch, corpus,
     """Another builder holds the lock for a moment."""
     inputs, expected, _ = corpus
 
-    class Busy(LocalFiles):
-        refusals = 3
+    files, locked = FaultFiles(), contextlib.ExitStack()
+    (scratch / "s").mkdir()
+    assert locked.enter_context(FaultFiles().lock(scratch / "s"))
 
-        def lock(self, path, *, shared=False):
-            if self.refusals:
-                self.refusals -= 1
-                return contextlib.nullcontext(False)
-            return super().lock(path)
+    def release(call):
+        if [one.name for one in files.calls].count("lock") == 3:
+            locked.close()
 
+    files.before = release
     with caplog.at_level("WARNING", logger="tokenloom"):
-        tl.build(inputs, scratch / "s", files=Busy(), **SMALL)
+        tl.build(inputs, scratch / "s", files=files, **SMALL)
     assert_same_tree(scratch / "s", expected)
     assert [r.message for r in caplog.records if "another process is building" in r.message]

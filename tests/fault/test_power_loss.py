@@ -5,12 +5,11 @@ import itertools
 import shutil
 
 import pytest
-from crashdisk import mix
-from crashfiles import CrashFiles
-from faultfiles import FaultFiles
+from crashdisk import CrashFiles, mix
 from kit import QUICK, SMALL, assert_same_tree, is_published, tree, write_corpus
 
 import tokenloom as tl
+from tokenloom.testing import FaultFiles
 
 EXTREMES = (0, 1, 2)  # nothing unsafe survives; all names; everything
 

@@ -100,7 +100,7 @@ def test_d15_one_two_and_seven_workers_write_the_same_bytes(scratch):
 
 
 def test_d15_a_build_begun_by_one_process_and_finished_by_workers_has_the_same_bytes(scratch):
-    from faultfiles import FaultFiles
+    from tokenloom.testing import FaultFiles
 
     inputs = write_corpus(scratch / "in", count=120)
     tl.build(inputs, scratch / "one", files=QUICK, **SMALL)

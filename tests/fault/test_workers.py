@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from faultfiles import FaultFiles
 from kit import QUICK, SMALL, leftovers, tree, write_corpus
 
 import tokenloom as tl
+from tokenloom.testing import FaultFiles
 
 # -- W1 ------------------------------------------------------------------------------------
 
@@ -138,14 +138,12 @@ def test_x9_what_is_being_written_is_private_and_what_is_published_is_as_the_roo
     root.chmod(mode)
     seen = []
 
-    class Looking(FaultFiles):
-        def strikes(self, name, path):
-            found = [folder for folder in root.glob(".tmp-*") if folder.is_dir()]
-            seen.extend((name, stat.S_IMODE(folder.stat().st_mode)) for folder in found)
-            return super().strikes(name, path)
+    def look(call):
+        found = [folder for folder in root.glob(".tmp-*") if folder.is_dir()]
+        seen.extend((call.name, stat.S_IMODE(folder.stat().st_mode)) for folder in found)
 
     inputs = write_corpus(scratch / "in")
-    tl.build(inputs, root, files=Looking(QUICK), **SMALL)
+    tl.build(inputs, root, files=FaultFiles(QUICK, before=look), **SMALL)
     writing = [found for name, found in seen if name not in ("chmod_like", "rename_new")]
     assert len(writing) > 20
     assert set(writing) == {0o700}

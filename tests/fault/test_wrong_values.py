@@ -12,7 +12,7 @@ from kit import QUICK, SMALL, read_everything, write_corpus
 
 import tokenloom as tl
 from tokenloom.store.writer import ShardWriter, publish_manifest
-from tokenloom.testing import first_manifest
+from tokenloom.testing.stores import first_manifest
 
 # -- D11: ids ------------------------------------------------------------------------------
 

@@ -492,7 +492,7 @@ def test_overwrite_of_nothing_is_a_build(tmp_path):
 
 def test_the_old_store_is_whole_until_the_new_one_is_published(tmp_path):
     """Every call of an overwrite fails once: afterwards it is the old store, or the new one."""
-    from faultfiles import FaultFiles
+    from tokenloom.testing import FaultFiles
 
     tiny = {"tokenizer": "bytes", "inner": 8, "shard_tokens": 8}
     old, new = [{"text": "old" * 4}, {"text": "x"}], [{"text": "new" * 4}, {"text": "y"}]

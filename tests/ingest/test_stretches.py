@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faultfiles import FaultFiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import QUICK, SMALL, assert_same_tree, tree, write_corpus
@@ -22,6 +21,7 @@ from tokenloom.ingest.inputs import Input, expand
 from tokenloom.ingest.records import read_block
 from tokenloom.ingest.target import collect
 from tokenloom.store.files import LOCAL
+from tokenloom.testing import FaultFiles
 
 TINY = {"tokenizer": "bytes", "block_bytes": 200, "inner": 32, "shard_tokens": 300}
 

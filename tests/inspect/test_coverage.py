@@ -11,7 +11,7 @@ from splicedtoys import BOS, slow_counts, spliced_datasets, toy_store
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import coverage, triples
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 
 def listed(ds, examples):

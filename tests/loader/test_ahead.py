@@ -15,8 +15,7 @@ from tokenloom.batch import read
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import Fetchers
-from tokenloom.testing import tiny
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import tiny, write_flat
 
 SEQ_LEN, BLOCK_ROWS, WINDOW, WINDOWS = 64, 8, 8, 12
 ROWS = BLOCK_ROWS * WINDOW * WINDOWS

@@ -13,7 +13,7 @@ import pytest
 import tokenloom as tl
 from tokenloom.loader.forecast import reading_of
 from tokenloom.order.working_set import RankShare, WorkingSet
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 BLOCKS, ROWS, SEQ_LEN = 8, 8, 2  # of a window, of a block, of a row
 SIZES = (13, 31, 37, 50, 64, 77, 100, 128, 251, 1000)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from inbuckets import uploaded
 
 import tokenloom as tl
+from tokenloom.testing import FakeBucket
 
 NAMES = [
     "a.txt",
@@ -89,7 +90,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(folder):
-    return uploaded(folder)
+    with FakeBucket() as bucket:
+        yield uploaded(bucket, folder)
 
 
 STORES = itertools.count()

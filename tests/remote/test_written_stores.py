@@ -10,7 +10,6 @@ import sys
 import pytest
 import servers
 from buckets import DyingClient, Killed, copied, files, objects
-from faultfiles import FaultFiles
 
 import tokenloom as tl
 from tokenloom.arguments import place as parsed
@@ -20,6 +19,7 @@ from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.target import collect
 from tokenloom.remote.client import client_of
 from tokenloom.remote.uploads import LARGEST, RemoteFiles
+from tokenloom.testing import FaultFiles
 
 ROWS = [{"text": f"document {i}", "id": f"d{i}"} for i in range(30)]
 

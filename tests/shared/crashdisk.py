@@ -1,8 +1,13 @@
-"""A disk in memory: what a process sees, what is safe, and what a power loss may leave of it.
+"""Power loss: what the disk may hold when the machine stops after the N-th effect of a writer.
 
-One idea: every change is kept twice, as a process sees it and as it is safe. A sync makes the two
-equal; a power loss takes the safe state and lets chance add any of the changes since. The model
-is as unkind as POSIX allows:
+`CrashFiles` works on a real directory and keeps every effect. From these alone, any number of crash
+states can be made afterwards, each in a directory of its own, and opened, verified and built on
+like the real thing. (A kill without power loss is another matter: it loses no byte that was
+written, see ``FaultFiles(action="stop")``.)
+
+The disk is modelled in memory. Every change is kept twice, as a process sees it and as it is safe.
+A sync makes the two equal; a power loss takes the safe state and lets chance add any of the changes
+since. The model is as unkind as POSIX allows:
 
 - The bytes of a file are safe once it was closed (`Files` syncs there). Before, the file may be
   empty, whole, cut anywhere, zeroed, or a patchwork of zeros and written sectors.
@@ -16,13 +21,13 @@ Permissions and locks are not modelled.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenloom.random import keys
+from tokenloom.testing import FaultFiles
 
-__all__ = ["Effect", "Folder", "mix", "play", "scan", "write_after_crash"]
+__all__ = ["CrashFiles", "mix"]
 
 NOTHING_KEPT, NAMES_KEPT, ALL_KEPT = 0, 1, 2  # the seeds of the three extreme states
 
@@ -39,8 +44,64 @@ def mix(*numbers: int) -> int:
     """
     state = 0
     for number in numbers:
-        state = keys.mix((state + number + keys.GOLDEN) & _MASK)
+        state = (state + number + 0x9E3779B97F4A7C15) & _MASK
+        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+        state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK
+        state ^= state >> 31
     return state
+
+
+class CrashFiles(FaultFiles):
+    """Writes files, and remembers every effect.
+
+    Args:
+        root: the directory to watch, made if missing; what is in it now is safe.
+        inner: see `FaultFiles`.
+        forget: calls that are passed on but make nothing safe (`"close"`, `"sync_directory"`). A
+            harness that finds no fault in a writer without them finds nothing at all.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = CrashFiles(Path(folder.name, "disk"))
+    >>> out = files.create(files.root / "a")
+    >>> out.write(b"hello")
+    >>> out.close()
+    >>> files.crash(Path(folder.name, "after"), at=3, seed=0)  # the name was never synced
+    >>> os.listdir(folder.name + "/after")
+    []
+    >>> files.sync_directory(files.root)
+    >>> files.crash(Path(folder.name, "later"), at=4, seed=0)
+    >>> Path(folder.name, "later/a").read_bytes()
+    b'hello'
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, root: Path, inner=None, *, forget: Collection[str] = ()) -> None:
+        super().__init__(inner, only=_EFFECTS.keys() - set(forget))
+        root.mkdir(parents=True, exist_ok=True)
+        self.root, self._before = root, scan(root)
+        self._log: list[Effect] = []
+        self._looked_at = 0
+
+    @property
+    def log(self) -> list[Effect]:
+        """The effects so far; only this disk is modelled."""
+        for call in self.calls[self._looked_at :]:
+            path, target = (call.path, None) if call.source is None else (call.source, call.path)
+            where = os.path.relpath(path, self.root)
+            if call.done and not where.startswith(".."):
+                to = os.path.relpath(target, self.root) if target else ""
+                self._log.append(Effect(call.name, where, to, call.data))
+        self._looked_at = len(self.calls)
+        return self._log
+
+    def crash(self, target: Path, *, at: int, seed: int) -> None:
+        """Write what a power loss after `at` effects may leave into the new directory `target`.
+
+        Seed 0 keeps only what is safe, 1 all names but no unsafe byte, 2 everything; any other
+        seed keeps a sample of its own.
+        """
+        write_after_crash(play(self._before, self.log[:at]), target, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +217,7 @@ def _close(disk: Folder, effect: Effect) -> None:
 def _move(disk: Folder, effect: Effect) -> None:
     (old, name), (new, target) = _place(disk, effect.path), _place(disk, effect.target)
     node = old.names[name]
-    gone: dict[str, _File | Folder | None] = {name: None} if effect.name == "rename" else {}
+    gone: dict[str, _File | Folder | None] = {name: None} if effect.name == "rename_new" else {}
     if old is new:
         old.change({target: node, **gone})
     else:
@@ -182,8 +243,8 @@ _EFFECTS: dict[str, Callable[[Folder, Effect], None]] = {
     "mkdir": _create,
     "write": _write,
     "close": _close,
-    "rename": _move,
-    "link": _move,
+    "rename_new": _move,
+    "link_new": _move,
     "remove": _remove,
     "sync_directory": _sync,
 }

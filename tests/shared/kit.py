@@ -13,20 +13,17 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from crashdisk import mix
-from pageread import read_pages
 from quickfolder import quick_folder as quick_folder
 
 import tokenloom as tl
-from tokenloom.store import format as fmt
-from tokenloom.store.derived.loss_counts import loss_counts
-from tokenloom.store.files import LocalFiles
+from tokenloom.testing import FaultFiles
 
 FAULT = Path(__file__).parents[1] / "fault"
 # what a child process needs to import the helpers of the fault tests
@@ -67,14 +64,8 @@ def write_corpus(folder: Path, count: int = 24, seed: int = 0, files: int = 1) -
     return [str(path) for path in paths]
 
 
-class QuickFiles(LocalFiles):
-    """Without syncing directories: for builds whose durability is not the question."""
-
-    def sync_directory(self, path: Path) -> None:
-        """Nothing."""
-
-
-QUICK = QuickFiles()
+# without syncing directories: for builds whose durability is not the question
+QUICK = FaultFiles(sync=False, only=())
 
 
 def tree(path: Path) -> dict[str, bytes | None]:
@@ -202,18 +193,27 @@ def _ask_derived(reading: Reading, store: Any, some: list[int]) -> None:
     reading.ask("hashes", lambda: store.document_hashes(some))
     if count < 1 << 20:
         reading.ask("duplicates", lambda: [group.tolist() for group in store.duplicates()])
-    for column in set(store.columns) & set(fmt.LOSS_COLUMNS):
-        edges = np.unique(np.linspace(0, tokens, 9).astype(np.int64))
-        reading.ask(
-            f"counts {column}",
-            lambda c=column, e=edges: loss_counts(store.reader, c, e[:-1], e[1:]).tolist(),
-        )
-    for number, entry in enumerate(store.reader.manifest.shards[:3]):
-        last = min(entry.tokens, 50)
-        reading.ask(
-            f"pages {number}",
-            lambda n=number, b=last: read_pages(store.reader, n, "input_ids", 0, b).tolist(),
-        )
+    if not tokens:
+        return
+    reading.ask(
+        "rows", lambda: _windows(store).batch([0, max(0, tokens // 40 - 1)]).tokens.tolist()
+    )
+    if {"loss_mask", "loss_weights"} & set(store.columns):
+        reading.ask("mixed by loss", lambda: _mixed_by_loss(store))
+
+
+def _windows(store: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows that end apart from io blocks
+        return store.windows(40, tail="keep")
+
+
+def _mixed_by_loss(store: Any) -> Any:
+    """The first examples of a mix whose order follows from the loss columns."""
+    rows = _windows(store)
+    run = tl.mix({"a": rows, "b": rows.shuffle()}, cost="loss_tokens")
+    names, items = run.picked(range(min(len(run), 99)))
+    return names, items.tolist()
 
 
 # -- children ------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from kit import QUICK, quick_folder
 from toystore import write_store
 
 import tokenloom as tl
-from tokenloom.layout.spans import BOS, EOS, Spans
 
 ARRAYS = (
     "tokens",
@@ -187,13 +186,6 @@ def assert_batch(batch, expected):
         assert found.tolist() == values, name
 
 
-def whole(dataset, indices, *, by_blocks=False):
-    """A batch of these indices, read by blocks or by ranges."""
-    wanted = np.asarray(indices, np.int64)
-    renderer = dataset.renderer(by_blocks=by_blocks)
-    return renderer.batches(renderer.plan(wanted), [0, len(wanted)])[0].make()
-
-
 def arrays(batch, names=ARRAYS):
     return {name: getattr(batch, name).copy() for name in names}
 
@@ -203,45 +195,3 @@ def assert_same(one, other, names=ARRAYS):
         a, b = getattr(one, name), getattr(other, name)
         assert a.dtype == b.dtype, name
         np.testing.assert_array_equal(a, b, err_msg=name)
-
-
-# -- any spans -----------------------------------------------------------------------------
-
-WIDTH = 6
-
-
-def spans_of(frames, width=WIDTH):
-    """Spans from a list of frames, each a list of (document, start, length, at, flags)."""
-    flat = [span for frame in frames for span in frame]
-    columns = np.array(flat, np.int64).reshape(-1, 5).T
-    return Spans(
-        width=width,
-        frame=np.cumsum([0, *map(len, frames)]),
-        document=columns[0],
-        start=columns[1],
-        length=columns[2],
-        at=columns[3],
-        address=columns[0] * 100 + columns[1],
-        flags=columns[4].astype(np.uint8),
-        seen=np.zeros(len(flat), np.int64),
-        source=np.arange(len(frames), dtype=np.int32) % 2,
-        sources=("a", "b"),
-    )
-
-
-@st.composite
-def a_frame(draw):
-    """Spans that stand in order, with gaps, in a frame of WIDTH cells."""
-    found, at = [], draw(st.integers(0, 2))
-    while at < WIDTH:
-        flags = draw(st.sampled_from([0, 0, BOS, EOS, BOS | EOS]))
-        inserted = bin(flags).count("1")
-        length = draw(st.integers(0 if inserted else 1, 4))
-        if at + length + inserted > WIDTH:
-            break
-        found.append((draw(st.integers(0, 9)), draw(st.integers(0, 9)), length, at, flags))
-        at += length + inserted + draw(st.integers(0, 2))
-    return found
-
-
-frames = st.lists(a_frame(), max_size=5)

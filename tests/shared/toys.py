@@ -12,8 +12,11 @@ import sentencepiece
 import tiktoken
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
-
+# GPT-2's alphabet: printable Latin-1 maps to itself, other bytes to U+0100 and up
+_OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _OWN]
+BYTE_OF_SYMBOL = {chr(byte): byte for byte in _OWN}
+BYTE_OF_SYMBOL |= {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
 SYMBOL_OF_BYTE = {byte: symbol for symbol, byte in BYTE_OF_SYMBOL.items()}
 
 LLAMA3 = (

@@ -8,22 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tokenloom as tl
 from tokenloom import testing
-from tokenloom.api.store import Store, open_store
-from tokenloom.store import format as fmt
 
 
-def write_store(root: Path, shards, *, inner=16, chunk_tokens=64, **options) -> fmt.Manifest:
+def write_store(root: Path, shards, *, inner=16, chunk_tokens=64, **options) -> tl.Store:
     """As `tokenloom.testing.write_store`, in chunks small enough that everything crosses some."""
     return testing.write_store(root, shards, inner=inner, chunk_tokens=chunk_tokens, **options)
 
 
-def toy(root: Path, shards, **options) -> Store:
+def toy(root: Path, shards, **options) -> tl.Store:
     hints = {
         k: options.pop(k) for k in ("verify", "gap_bytes", "cap_bytes", "source") if k in options
     }
     write_store(root, shards, **options)
-    return open_store(root, cache_bytes=1 << 20, **hints)
+    return tl.open(root, cache_bytes=1 << 20, **hints)
 
 
 def random_shards(seed: int, shards: int = 3, documents: int = 12, longest: int = 60, vocab=1000):
@@ -32,20 +31,6 @@ def random_shards(seed: int, shards: int = 3, documents: int = 12, longest: int 
         [rng.integers(0, vocab, rng.integers(0, longest)).tolist() for _ in range(documents)]
         for _ in range(shards)
     ]
-
-
-class Recording:
-    """A byte source that remembers every request."""
-
-    def __init__(self, inner):
-        self.inner, self.requests = inner, []
-
-    def size(self, name):
-        return self.inner.size(name)
-
-    def read(self, ranges):
-        self.requests.append(list(ranges))
-        return self.inner.read(ranges)
 
 
 @contextlib.contextmanager

@@ -2,22 +2,24 @@
 
 Token `a` of the store is ``value(a)``, and the offsets of a shard are spread evenly, so that any
 answer can be computed beside the reader without reading. Only the checksums are not those of the
-content: such a store is opened with ``verify="never"``.
+content: such a store is opened with ``verify="never"``. The records are written from
+docs/store-format.md alone.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
-
-from tokenloom.store import format as fmt
-from tokenloom.store import zarr
-from tokenloom.testing import first_manifest
 
 VOCAB = 65_521  # prime, so that no power of two hides a wrong address
 ZERO = "0" * 64
+HEAD = {"format": "tokenloom-store", "version": 2}
+GROUP_DOCUMENTS, PAGE_BYTES = 65_536, 4096
 
 
 def value(address):
@@ -38,7 +40,7 @@ class VirtualStore:
         inner: elements per inner chunk.
     """
 
-    def __init__(self, shards, *, inner=fmt.INNER):
+    def __init__(self, shards, *, inner=32_768):
         self.shards, self.inner = shards, inner
         self.files = {}  # name → (size, bytes or a function of (first byte, bytes))
         self.entries = []
@@ -48,9 +50,31 @@ class VirtualStore:
             first += tokens
 
     def write_manifest(self, root: Path) -> Path:
-        manifest = first_manifest(self.entries, vocab_size=VOCAB, inner=self.inner)
+        documents, tokens = (sum(column) for column in zip(*self.shards, strict=True))
+        groups = [ZERO] * -(-documents // GROUP_DOCUMENTS)
+        content = b"".join(map(bytes.fromhex, groups)) + documents.to_bytes(8, "little")
+        counts = {"documents": documents, "tokens": tokens}
+        part = {"manifest": 1, "shards": len(self.shards), "skipped": 0, "filtered": 0}
+        manifest = {
+            **HEAD,
+            **counts,
+            "number": 1,
+            "parent": None,
+            "dtype": "uint16",
+            "vocab_size": VOCAB,
+            "chunk_tokens": 262_144,
+            "inner": self.inner,
+            "columns": {},
+            "tokenizer": None,
+            "digest": hashlib.sha256(content).hexdigest(),
+            "groups": groups,
+            "parts": [{**counts, **part, "fingerprint": ZERO, "settings": {}}],
+            "files": {},
+            "producer": {},
+            "shards": self.entries,
+        }
         root.mkdir(parents=True, exist_ok=True)
-        (root / "manifest-000001.json").write_bytes(fmt.seal(manifest))
+        (root / "manifest-000001.json").write_bytes(sealed(manifest))
         return root
 
     # -- ByteSource ------------------------------------------------------------------------
@@ -71,16 +95,7 @@ class VirtualStore:
     # -- inside ----------------------------------------------------------------------------
 
     def _shard(self, number, documents, tokens, first):
-        name = fmt.shard_name(number)
-        kinds = {
-            "input_ids": ("uint16", tokens),
-            "offsets": ("uint32", documents + 1),
-            "doc_hash": ("uint64", 2 * documents),
-        }
-        chunks = {
-            column: zarr.inner_chunks(length, fmt.inner_of(column, self.inner))
-            for column, (_, length) in kinds.items()
-        }
+        name = f"shard-{number:05d}"
 
         def ids(start, count):
             local = np.arange(start // 2, (start + count) // 2 + 1, dtype=np.uint64)
@@ -95,67 +110,109 @@ class VirtualStore:
         def nothing(start, count):
             return np.zeros(count, np.uint8)
 
-        content = {"input_ids": ids, "offsets": offsets, "doc_hash": nothing}
-        columns, records, crc_first, page_first = {}, {}, 0, 0
-        for column, (dtype, length) in kinds.items():
-            columns[column] = fmt.Column(
-                dtype=dtype,
-                length=length,
-                codec="none",
-                crc_first=crc_first,
-                page_first=page_first,
-            )
-            inner = fmt.inner_of(column, self.inner)
-            size = chunks[column] * inner * np.dtype(dtype).itemsize
-            crc_first, page_first = crc_first + chunks[column], page_first - (-size // 4096)
-            about = zarr.metadata(length, dtype, "none", inner)
-            self.files[f"{name}/{column}/zarr.json"] = (len(about), about)
-            payload = size + zarr.index_bytes(chunks[column])
-            self.files[f"{name}/{column}/c/0"] = (payload, content[column])
-        for column, length in (("crc32c", crc_first), ("page_crc32c", page_first)):
-            columns[column] = fmt.Column(dtype="uint32", length=length, codec="crc32c")
-            inner = fmt.inner_of(column, self.inner)
-            about = zarr.metadata(length, "uint32", "crc32c", inner)
-            self.files[f"{name}/{column}/zarr.json"] = (len(about), about)
-            many = zarr.inner_chunks(length, inner)
-            size = many * (inner * 4 + 4) + zarr.index_bytes(many)
-            made = _checksums(length, inner) if column == "crc32c" else nothing
-            self.files[f"{name}/{column}/c/0"] = (size, made)
-        for column in columns:
-            for part in ("zarr.json", "c/0"):
-                size = self.files[f"{name}/{column}/{part}"][0]
-                records[f"{column}/{part}"] = fmt.FileRecord(bytes=size, sha256=ZERO)
-        record = fmt.ShardRecord(
-            number=number,
-            documents=documents,
-            tokens=tokens,
-            inner=self.inner,
-            fingerprint=ZERO,
-            engine="none",
-            columns=columns,
-            files=records,
-            progress={},
-        )
-        sealed = fmt.seal(record)
-        self.files[f"{name}/shard.json"] = (len(sealed), sealed)
-        return fmt.ShardEntry(
-            name=name,
-            documents=documents,
-            tokens=tokens,
-            sha256=hashlib.sha256(sealed).hexdigest(),
-            files={n: r.bytes for n, r in records.items()} | {"shard.json": len(sealed)},
-        )
+        eighth = max(1, self.inner // 8)  # elements of a chunk of what is not read by token
+        columns, crcs, pages = {}, 0, 0
+        for column, dtype, length, inner, content in (
+            ("input_ids", "uint16", tokens, self.inner, ids),
+            ("offsets", "uint32", documents + 1, self.inner, offsets),
+            ("doc_hash", "uint64", 2 * documents, eighth, nothing),
+        ):
+            chunks = max(1, -(-length // inner))
+            size = chunks * inner * np.dtype(dtype).itemsize
+            columns[column] = described(dtype, length, "none", crcs, pages)
+            crcs, pages = crcs + chunks, pages - (-size // PAGE_BYTES)
+            self._add(f"{name}/{column}", columns[column], inner, size + 16 * chunks + 4, content)
+        for column, length in (("crc32c", crcs), ("page_crc32c", pages)):
+            columns[column] = described("uint32", length, "crc32c", -1, -1)
+            chunks = max(1, -(-length // eighth))
+            size = chunks * (4 * eighth + 4) + 16 * chunks + 4
+            made = checksums(length, eighth) if column == "crc32c" else nothing
+            self._add(f"{name}/{column}", columns[column], eighth, size, made)
+        parts = [f"{column}/{part}" for column in columns for part in ("zarr.json", "c/0")]
+        files = {part: self.files[f"{name}/{part}"][0] for part in parts}
+        record = {
+            **HEAD,
+            "number": number,
+            "documents": documents,
+            "tokens": tokens,
+            "inner": self.inner,
+            "fingerprint": ZERO,
+            "engine": "none",
+            "columns": columns,
+            "files": {part: {"bytes": size, "sha256": ZERO} for part, size in files.items()},
+            "progress": {},
+            "snapshot": 0,
+        }
+        raw = sealed(record)
+        self.files[f"{name}/shard.json"] = (len(raw), raw)
+        return {
+            "name": name,
+            "documents": documents,
+            "tokens": tokens,
+            "sha256": hashlib.sha256(raw).hexdigest(),
+            "files": files | {"shard.json": len(raw)},
+        }
+
+    def _add(self, place, column, inner, size, content):
+        about = zarr_metadata(column, inner)
+        self.files[f"{place}/zarr.json"] = (len(about), about)
+        self.files[f"{place}/c/0"] = (size, content)
 
 
-def _checksums(count, inner, made={}):  # noqa: B006 - the same for every shard of one shape
-    """A crc32c column of zeros: right in itself, and about nothing."""
-    if (count, inner) not in made:
-        chunks = zarr.inner_chunks(count, inner)
-        zeros = bytes(inner * 4)
-        chunk = zeros + zarr.crc32c(zeros).to_bytes(4, "little")
-        index = zarr.encode_index(np.full(chunks, len(chunk), np.int64))
-        made[count, inner] = chunk * chunks + index
-    return made[count, inner]
+# -- the format ----------------------------------------------------------------------------
+
+
+def sealed(record):
+    """A record as JSON whose last key is the sha256 of everything before it."""
+    text = json.dumps(record, sort_keys=True, indent=1, ensure_ascii=False)
+    body = text.encode().removesuffix(b"\n}")
+    return body + b',\n "sha256": "%s"\n}\n' % hashlib.sha256(body).hexdigest().encode()
+
+
+def described(dtype, length, codec, crc_first, page_first):
+    return {
+        "dtype": dtype,
+        "length": length,
+        "codec": codec,
+        "crc_first": crc_first,
+        "page_first": page_first,
+    }
+
+
+def zarr_metadata(column, inner):
+    """The zarr.json of a column."""
+    length, little = column["length"], {"name": "bytes", "configuration": {"endian": "little"}}
+    crc = {"name": "crc32c"}
+    sharding = {
+        "chunk_shape": [inner],
+        "codecs": [little] if column["codec"] == "none" else [little, crc],
+        "index_codecs": [little, crc],
+        "index_location": "end",
+    }
+    grid = {"chunk_shape": [max(1, -(-length // inner)) * inner]}
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [length],
+        "data_type": column["dtype"],
+        "chunk_grid": {"name": "regular", "configuration": grid},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+        "attributes": {},
+    }
+    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+@functools.cache
+def checksums(count, inner):
+    """A column of checksums that are zeros: right in itself, and about nothing."""
+    chunks, zeros = max(1, -(-count // inner)), bytes(inner * 4)
+    chunk = zeros + google_crc32c.value(zeros).to_bytes(4, "little")
+    index = np.empty((chunks, 2), "<u8")
+    index[:, 0], index[:, 1] = np.arange(chunks) * len(chunk), len(chunk)
+    raw = index.tobytes()
+    return chunk * chunks + raw + google_crc32c.value(raw).to_bytes(4, "little")
 
 
 def write_sparse(store: VirtualStore, root: Path, places) -> None:

@@ -24,7 +24,7 @@ from tokenloom.store.derived.hashes import (
     records,
     with_digest,
 )
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import write_flat
 
 documents_of_ids = st.lists(st.lists(st.integers(0, (1 << 31) - 1), max_size=12), max_size=12)
 
@@ -171,7 +171,7 @@ def test_groups_are_65_536_documents(tmp_path, count):
     ids = np.array([mix(i, 1) % 900 for i in range(int(lengths.sum()))])
     edges = np.cumsum([0, *lengths])
     documents = [ids[a:b].tolist() for a, b in itertools.pairwise(edges)]
-    manifest = write_flat(tmp_path / "s", ids, lengths, vocab_size=1000)
+    manifest = write_flat(tmp_path / "s", ids, lengths, vocab_size=1000).reader.manifest
     assert len(manifest.groups) == -(-count // 65_536)
     assert manifest.digest == slow_digest(documents)
 
@@ -260,7 +260,7 @@ def test_workers_do_not_decide_the_digest(tmp_path):
 def test_an_append_reads_the_hashes_of_one_old_group_at_most(tmp_path, monkeypatch):
     monkeypatch.setattr(fmt, "GROUP_DOCUMENTS", 10)
     documents = [[i] for i in range(34)]
-    older = write_store(tmp_path / "s", [documents])
+    older = write_store(tmp_path / "s", [documents]).reader.manifest
     asked = []
 
     class Counting(LocalSource):
@@ -314,7 +314,7 @@ def test_verify_finds_hashes_that_are_not_those_of_the_documents(tmp_path, monke
 
 
 def test_verify_finds_groups_that_are_not_those_of_the_hashes(tmp_path):
-    manifest = write_store(tmp_path / "s", random_shards(3))
+    manifest = write_store(tmp_path / "s", random_shards(3)).reader.manifest
     groups = ("e" * 64,)
     other = dataclasses.replace(
         manifest, groups=groups, digest=fmt.content_digest(groups, manifest.documents)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit import QUICK, quick_folder
 from slowhash import slow_hash
-from toystore import Recording, random_shards, toy
+from toystore import random_shards, toy
 
 import tokenloom as tl
 from tokenloom.store import metadata
@@ -18,7 +18,7 @@ from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived import duplicates
 from tokenloom.store.derived.id_index import CAPACITY, build_index
 from tokenloom.store.metadata import id_text, id_texts, json_line
-from tokenloom.testing import tiny
+from tokenloom.testing import FaultSource, tiny
 
 ids = st.one_of(
     st.text(max_size=4),
@@ -118,7 +118,7 @@ def test_a_look_up_reads_one_page_or_two_of_a_shard(tmp_path, count):
     rows = [{"input_ids": [1], "id": f"document number {i}"} for i in range(count)]
     store = build(rows, tmp_path / "s", tokenizer=None, vocab_size=2, shard_tokens=1 << 20)
     assert len(store.reader.manifest.shards) == 1
-    source = Recording(LocalSource(store.path))
+    source = FaultSource(LocalSource(store.path))
     opened = tl.open(store.path, source=source, cache_bytes=0)
     opened.reader.shard(0)
     reads = collections.Counter()

@@ -88,7 +88,7 @@ def test_bind_refuses_any_json_with_a_bind_error_or_accepts_it(value):
 
 
 def test_a_seal_covers_every_byte(tmp_path):
-    raw = fmt.seal(write_store(tmp_path / "s", [[[1, 2]]]))
+    raw = fmt.seal(write_store(tmp_path / "s", [[[1, 2]]]).reader.manifest)
     assert fmt.unseal(fmt.Manifest, raw, "m").tokens == 2
     for place in range(len(raw)):
         for flip in (1, 32):
@@ -104,7 +104,7 @@ def test_a_seal_covers_every_byte(tmp_path):
 
 
 def test_a_sealed_record_is_plain_json_for_everybody_else(tmp_path):
-    raw = fmt.seal(write_store(tmp_path / "s", [[[1, 2]]]))
+    raw = fmt.seal(write_store(tmp_path / "s", [[[1, 2]]]).reader.manifest)
     value = json.loads(raw)
     body = raw[: raw.rindex(b',\n "sha256"')]
     assert value["sha256"] == hashlib.sha256(body).hexdigest()
@@ -144,7 +144,7 @@ def test_canonical_json_has_sorted_keys_and_no_nan():
     ],
 )
 def test_values_that_cannot_be_meant_are_refused_even_under_a_right_seal(tmp_path, change):
-    manifest = json.loads(fmt.canonical(write_store(tmp_path / "s", [[[1, 2]]])))
+    manifest = json.loads(fmt.canonical(write_store(tmp_path / "s", [[[1, 2]]]).reader.manifest))
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(manifest | change))
     with pytest.raises(tl.StoreCorrupt, match="manifest-000001"):
         tl.open(tmp_path / "s")
@@ -152,7 +152,7 @@ def test_values_that_cannot_be_meant_are_refused_even_under_a_right_seal(tmp_pat
 
 @pytest.mark.parametrize("name", ["../shard-00000", "/etc", "shard-0", "shard-00000/..", ""])
 def test_a_shard_name_cannot_leave_the_store(tmp_path, name):
-    manifest = json.loads(fmt.canonical(write_store(tmp_path / "s", [[[1, 2]]])))
+    manifest = json.loads(fmt.canonical(write_store(tmp_path / "s", [[[1, 2]]]).reader.manifest))
     manifest["shards"][0]["name"] = name
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(manifest))
     with pytest.raises(tl.StoreCorrupt, match="not allowed"):

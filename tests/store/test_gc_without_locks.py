@@ -7,12 +7,10 @@ import os
 import time
 
 import pytest
-from inbuckets import uploaded
+from inbuckets import key_of, uploaded
 
 import tokenloom as tl
-from tokenloom.arguments import place
 from tokenloom.cli import main
-from tokenloom.remote.client import client_of
 
 NAME = ".tmp-" + "0" * 31 + "7"
 
@@ -95,11 +93,10 @@ def test_older_snapshots_go_while_something_is_appended(root, capsys, no_locks):
     assert tl.open(root).num_documents == 2
 
 
-def test_a_temporary_object_in_a_bucket_stays_for_a_day(tmp_path, capsys):
+def test_a_temporary_object_in_a_bucket_stays_for_a_day(bucket, tmp_path, capsys):
     tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes")
-    url = uploaded(tmp_path / "s")
-    there = place("url", f"{url}/{NAME}")
-    client_of(there).put(there.key, b"probe")
+    url = uploaded(bucket, tmp_path / "s")
+    bucket.objects[key_of(bucket, f"{url}/{NAME}")] = b"probe"
     code, _ = collected(capsys, url, "--unfinished")
     assert code != 0
     code, told = collected(capsys, url)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import quick_folder
-from toystore import Recording, random_shards, toy
+from toystore import random_shards, toy
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.loss_counts import LossCounter, loss_counts
+from tokenloom.testing import FaultSource
 from tokenloom.testing.stores import write_store
 
 COLUMNS = {
@@ -83,7 +84,7 @@ def test_counts_are_right_for_any_distance_of_counts_and_chunks(a, b, step):
 )
 def test_a_count_reads_two_pieces_of_the_column_at_most(tmp_path_factory, start, stop, pieces):
     store = self_made(tmp_path_factory)
-    source = Recording(LocalSource(store.path))
+    source = FaultSource(LocalSource(store.path))
     reader = tl.open(store.path, cache_bytes=1 << 20, source=source).reader
     reader.shard(0)
     source.requests.clear()
@@ -99,7 +100,7 @@ def self_made(tmp_path_factory, made=[]):  # noqa: B006 - one store of 8 million
     if not made:
         from tokenloom.store.files import LOCAL
         from tokenloom.store.writer import ShardWriter, publish_manifest
-        from tokenloom.testing import first_manifest
+        from tokenloom.testing.stores import first_manifest
 
         root = tmp_path_factory.mktemp("counts")
         writer = ShardWriter(LOCAL, root, 0, dtype="uint16", columns={"loss_mask": "uint8"})

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pageread import read_pages
-from toystore import Recording, random_shards, toy, write_store
+from toystore import random_shards, toy, write_store
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import FaultSource, write_flat
 
 TOKENS = 70_000  # two chunks of the usual size and a piece: 48 pages of ids
 
@@ -73,7 +73,7 @@ def test_every_page_and_chunk_of_every_plain_column_has_its_checksum(tmp_path, i
 
 
 def test_a_few_tokens_are_read_by_the_pages_they_touch(store):
-    source = Recording(LocalSource(store.path))
+    source = FaultSource(LocalSource(store.path))
     reader = tl.open(store.path, cache_bytes=1 << 20, source=source).reader
     assert read_pages(reader, 0, "input_ids", 5000, 5010).tolist() == list(range(5000, 5010))
     sums = [one for request in source.requests for one in request if "page_crc32c" in one[0]]
@@ -118,7 +118,7 @@ def test_a_flipped_bit_in_the_checksums_themselves_is_found(store):
 
 
 def test_checksums_are_kept_only_as_long_as_the_cache_has_room(store):
-    source = Recording(LocalSource(store.path))
+    source = FaultSource(LocalSource(store.path))
     reader = tl.open(store.path, cache_bytes=0, source=source).reader
     for _ in range(3):
         assert read_pages(reader, 0, "input_ids", 0, 1).tolist() == [0]

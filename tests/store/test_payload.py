@@ -21,8 +21,7 @@ from tokenloom import native
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store.derived import payload as payload_room
 from tokenloom.store.derived.payload import payloads_of
-from tokenloom.testing import tiny
-from tokenloom.testing.stores import write_flat
+from tokenloom.testing import tiny, write_flat
 
 COMPILED = native.compiled
 PAGE = 4096

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toystore import Recording, random_shards, write_store
+from toystore import random_shards, write_store
 
 import tokenloom as tl
 from tokenloom.store.byte_source import LocalSource
+from tokenloom.testing import FaultSource
 
 LOSS = {"loss_mask": ("uint8", lambda ids: ids % 2)}
 
@@ -63,7 +64,7 @@ def test_documents_of_any_index_list_equal_one_by_one(root, shards, data):
 
 
 def test_all_ranges_of_a_request_go_out_in_one_call_over_all_shards(root, flat):
-    source = Recording(LocalSource(root))
+    source = FaultSource(LocalSource(root))
     store = tl.open(root, source=source, verify="never")
     for shard in range(3):
         store.reader.shard(shard)
@@ -75,7 +76,7 @@ def test_all_ranges_of_a_request_go_out_in_one_call_over_all_shards(root, flat):
 
 
 def test_counters_come_from_the_seam(root):
-    source = Recording(LocalSource(root))
+    source = FaultSource(LocalSource(root))
     store = tl.open(root, source=source, cache_bytes=0)
     for a in range(0, 300, 37):
         store.tokens(a, a + 20)
@@ -86,7 +87,7 @@ def test_counters_come_from_the_seam(root):
 
 
 def test_each_chunk_is_checked_once_and_later_reads_take_only_what_they_need(root):
-    source = Recording(LocalSource(root))
+    source = FaultSource(LocalSource(root))
     store = tl.open(root, source=source)
     store.tokens(3, 5)
     store.tokens(3, 5)

@@ -11,7 +11,7 @@ from toystore import write_store
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import publish_manifest
-from tokenloom.testing import first_manifest
+from tokenloom.testing.stores import first_manifest
 
 
 def peak_kib(code: str) -> list[int]:
@@ -29,7 +29,7 @@ def peak_kib(code: str) -> list[int]:
 
 def test_opening_reads_no_offset_however_many_documents_there_are(tmp_path):
     """10^8 documents in 763 shards of holes: one manifest, one stat per file, little memory."""
-    manifest = write_store(tmp_path / "real", [[[1]]])
+    manifest = write_store(tmp_path / "real", [[[1]]]).reader.manifest
     documents, shards = 131_072, 763
     chunks = -(-(documents + 1) // fmt.INNER)
     size = chunks * fmt.INNER * 4 + chunks * 16 + 4

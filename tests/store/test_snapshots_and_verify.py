@@ -40,7 +40,7 @@ def test_the_highest_manifest_is_the_store_and_a_damaged_one_is_not_passed_over(
 
 
 def test_a_manifest_of_a_newer_format_is_refused_by_its_version(tmp_path):
-    manifest = write_store(tmp_path / "s", [[[1]]])
+    manifest = write_store(tmp_path / "s", [[[1]]]).reader.manifest
     newer = json.loads(fmt.canonical(manifest)) | {"version": 3}
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(newer))
     with pytest.raises(tl.StoreCorrupt, match=r"version is 3.*newer version"):
@@ -48,7 +48,7 @@ def test_a_manifest_of_a_newer_format_is_refused_by_its_version(tmp_path):
 
 
 def test_a_store_of_format_1_is_refused_with_one_sentence(tmp_path):
-    manifest = write_store(tmp_path / "s", [[[1]]])
+    manifest = write_store(tmp_path / "s", [[[1]]]).reader.manifest
     older = json.loads(fmt.canonical(manifest)) | {"version": 1}
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(older))
     with pytest.raises(tl.StoreError) as caught:
@@ -61,7 +61,7 @@ def test_a_store_of_format_1_is_refused_with_one_sentence(tmp_path):
 
 
 def test_unknown_keys_of_a_manifest_are_ignored(tmp_path):
-    manifest = write_store(tmp_path / "s", [[[1]]])
+    manifest = write_store(tmp_path / "s", [[[1]]]).reader.manifest
     more = json.loads(fmt.canonical(manifest)) | {"later_addition": {"x": 1}}
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(more))
     assert tl.open(tmp_path / "s").num_tokens == 1

@@ -93,7 +93,7 @@ def test_a_shard_of_empty_documents_opens_too(tmp_path):
 def test_the_crc_column_holds_one_checksum_for_each_inner_chunk(tmp_path):
     import google_crc32c
 
-    manifest = write_store(tmp_path / "s", random_shards(3, shards=1))
+    manifest = write_store(tmp_path / "s", random_shards(3, shards=1)).reader.manifest
     folder = tmp_path / "s/shard-00000"
     ids = (folder / "input_ids/c/0").read_bytes()
     chunks = -(-manifest.tokens // 16)

@@ -11,64 +11,35 @@ from tokenloom.limits import Limits, limits, set_limits
 
 __all__ = ["tiny"]
 
-# Most limits are 2: borders fall between any two rows. Where it says otherwise, work would be done
-# one row at a time for minutes, or nothing would ever be kept.
-_DEFAULT = 2
-
+# Of most kinds borders fall after every third thing. Where it says otherwise, less would fit
+# nowhere, or no border would be met at all.
 _OTHERS = {
-    "permutation_chunk_indices": 5,
-    "window_tables_rows": 16,
-    "block_chunk_blocks": 3,
-    "lane_chunk_cells": 8,
-    "cost_stride_items": 3,
-    "cost_chunk_items": 6,
-    "cost_piece_items": 9,
-    "trained_piece_rows": 7,
+    "cost_stride_items": 2,
+    "cost_chunk_items": 4,
+    "cost_piece_items": 8,
+    "min_cached_packing_documents": 1,
+    "min_cached_cost_items": 1,
+    "min_cached_trained_rows": 1,
     "packing_table_bytes": 600,
-    "packing_chunk_rows": 9,
-    "packing_file_part_rows": 3,
-    "packing_memory_rows": 8,
-    "reproved_places": 3,
+    "window_tables_rows": 16,
     "mix_chunk_items": 16,
-    "mix_chunk_least_items": 3,
     "mix_single_items": 1,
     "mix_spare_items": 1,
-    "mix_table_items": 5,
     "plan_examples": 12,
     "lookup_examples": 10,
     "lane_sort_examples": 24,
-    "short_length_tokens": 4,
     "hash_index_sort_bytes": 200,
     "read_ahead_bytes": 256,
     "read_ahead_step_bytes": 64,
-    "loss_chunk_tokens": 7,
     "request_bytes": 512,
     "disk_cache_piece_bytes": 128,
-    "disk_cache_claimed_pieces": 4,
     "compared_chunk_bytes": 64,
     "foreign_shard_tokens": 40,
-    "foreign_chunk_tokens": 16,
-    "export_chunk_tokens": 16,
-    "input_read_bytes": 64,
-    "input_tail_bytes": 16,
-    "input_hash_bytes": 7,
-    "gzip_feed_bytes": 16,
-    "zstd_feed_bytes": 16,
-    "spool_read_bytes": 32,
-    "encode_batch_characters": 9,
-    "digest_chunk_examples": 5,
-    "inspected_chunk_examples": 6,
-    "tally_chunk_tokens": 10,
-    "audit_piece_examples": 12,
-    "audit_piece_rendered_examples": 8,
-    "audit_chunk_examples": 5,
-    "audit_chunk_rendered_examples": 3,
     "audit_chunk_cells": 128,
-    "overlap_chunk_tokens": 11,
 }
 
 _TINY = {
-    field.name: _OTHERS.get(field.name, 1 if field.name.startswith("kept_") else _DEFAULT)
+    field.name: _OTHERS.get(field.name, 1 if field.name.startswith("kept_") else 3)
     for field in dataclasses.fields(Limits)
 }
 

@@ -1,15 +1,7 @@
-"""Stores directly from lists of ids, without text and without a tokenizer.
+"""Stores directly from ids, without text and without a tokenizer.
 
-One idea: a test knows which tokens it expects, so it writes those, through the real writer, in
-chunks as small as it likes: every edge case of a format fits in a few kilobytes.
-
->>> import tempfile, tokenloom as tl
->>> folder = tempfile.TemporaryDirectory()
->>> _ = write_store(folder.name, [[[1, 2, 3], []], [[4, 5]]], inner=2, chunk_tokens=4)
->>> store = tl.open(folder.name)
->>> store.num_documents, store.tokens(2, 5).tolist()
-(3, [3, 4, 5])
->>> folder.cleanup()
+A test knows which tokens it expects, so it writes those, through the real writer, in chunks as
+small as it likes: every edge case of the format fits in a few kilobytes.
 """
 
 from __future__ import annotations
@@ -19,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from tokenloom.api.store import Store, open_store
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.hashes import with_digest
@@ -45,58 +38,79 @@ def write_store(
     chunk_tokens: int = fmt.CHUNK_TOKENS,
     columns: Mapping[str, Column] | None = None,
     files: Files = LOCAL,
-) -> fmt.Manifest:
-    """Publish a store with these documents.
+) -> Store:
+    """Publish a store with these documents, and open it.
 
     Args:
         root: directory of the store; created if it does not exist.
         shards: the documents of each shard, each a list of ids.
         vocab_size: ids are below this.
-        inner: elements per checksum.
+        inner: elements of an inner chunk.
         chunk_tokens: tokens of an io block.
-        columns: other per-token columns, each computed from the ids of a shard.
+        columns: name → (dtype, function of the ids of a shard that gives the values to store with
+            them), of further per-token columns, such as ``loss_mask``.
         files: how to write.
 
-    >>> import tempfile, tokenloom as tl
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     one_shard_of_two = [[[1, 2, 3], [4, 5]]]
-    ...     manifest = write_store(folder, one_shard_of_two)
-    ...     manifest.documents, tl.open(folder).document(1).tolist()
-    (2, [4, 5])
+    ...     one_shard, another = [[1, 2, 3], []], [[4, 5]]
+    ...     store = write_store(folder, [one_shard, another], inner=2, chunk_tokens=4)
+    ...     store.num_documents, store.tokens(2, 5).tolist()
+    (3, [3, 4, 5])
     """
-    root, columns = Path(root), columns or {}
+    flat = [
+        (np.array([token for document in documents for token in document], np.int64), documents)
+        for documents in shards
+    ]
+    parts = [(ids, np.array(list(map(len, documents)), np.int64)) for ids, documents in flat]
+    sizes = {"vocab_size": vocab_size, "inner": inner, "chunk_tokens": chunk_tokens}
+    return _published(Path(root), parts, columns or {}, files, **sizes)
+
+
+def write_flat(root: str | Path, ids: ArrayLike, lengths: ArrayLike, *, vocab_size: int) -> Store:
+    """Publish a store of one shard from documents that lie end to end, and open it.
+
+    For stores of any size: nothing is done one document at a time.
+
+    Args:
+        root: directory of the store; created if it does not exist.
+        ids: the tokens of all documents [tokens].
+        lengths: tokens of each document [documents].
+        vocab_size: ids are below this.
+
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_flat(folder, np.arange(100) % 7, [30, 0, 70], vocab_size=7).document(0)[-3:]
+    array([6, 0, 1], dtype=int32)
+    """
+    parts = [(np.asarray(ids), np.asarray(lengths, np.int64))]
+    return _published(Path(root), parts, {}, LOCAL, vocab_size=vocab_size)
+
+
+def _published(
+    root: Path,
+    parts: Sequence[tuple[NDArray[Any], NDArray[np.int64]]],
+    columns: Mapping[str, Column],
+    files: Files,
+    *,
+    vocab_size: int,
+    inner: int = fmt.INNER,
+    chunk_tokens: int = fmt.CHUNK_TOKENS,
+) -> Store:
+    """A store of these (ids, lengths), a shard each."""
     root.mkdir(parents=True, exist_ok=True)
-    dtypes = {name: dtype for name, (dtype, _) in columns.items()}
-    entries = []
-    for number, documents in enumerate(shards):
-        dtype = fmt.token_dtype(vocab_size)
+    dtype, entries = fmt.token_dtype(vocab_size), list[fmt.ShardEntry]()
+    dtypes = {name: stored for name, (stored, _) in columns.items()}
+    for number, (ids, lengths) in enumerate(parts):
         writer = ShardWriter(files, root, number, dtype=dtype, columns=dtypes, inner=inner)
-        ids = np.array([token for document in documents for token in document], np.int64)
-        lengths = np.array([len(document) for document in documents], np.int64)
-        more = {name: make(ids).astype(dtype) for name, (dtype, make) in columns.items()}
+        more = {name: make(ids).astype(stored) for name, (stored, make) in columns.items()}
         writer.append(ids, lengths, more)
         entries.append(writer.commit(fingerprint=FINGERPRINT, engine="none", progress={}))
     manifest = first_manifest(
         entries, vocab_size=vocab_size, inner=inner, chunk_tokens=chunk_tokens, columns=dtypes
     )
-    manifest = with_digest(manifest, LocalSource(root), root)
-    publish_manifest(files, root, manifest)
-    return manifest
-
-
-def write_flat(
-    root: str | Path, ids: NDArray[Any], lengths: NDArray[np.int64], *, vocab_size: int
-) -> fmt.Manifest:
-    """Publish a store of one shard from ids that are end to end, for stores of any size."""
-    root = Path(root)
-    root.mkdir(parents=True, exist_ok=True)
-    writer = ShardWriter(LOCAL, root, 0, dtype=fmt.token_dtype(vocab_size))
-    writer.append(ids, lengths)
-    entry = writer.commit(fingerprint=FINGERPRINT, engine="none", progress={})
-    manifest = first_manifest([entry], vocab_size=vocab_size)
-    manifest = with_digest(manifest, LocalSource(root), root)
-    publish_manifest(LOCAL, root, manifest)
-    return manifest
+    publish_manifest(files, root, with_digest(manifest, LocalSource(root), root))
+    return open_store(root)
 
 
 def first_manifest(
@@ -108,17 +122,7 @@ def first_manifest(
     chunk_tokens: int = fmt.CHUNK_TOKENS,
     columns: Mapping[str, str] | None = None,
 ) -> fmt.Manifest:
-    """The first snapshot over these shards, without the digest of their content.
-
-    `tokenloom.store.derived.hashes.with_digest` reads the shards and adds the digest.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     shards = write_store(folder, [[[1, 2, 3]], [[4, 5]]]).shards
-    ...     manifest = first_manifest(shards, vocab_size=1000)
-    ...     manifest.number, manifest.documents, manifest.tokens, manifest.dtype
-    (1, 2, 5, 'uint16')
-    """
+    """The first snapshot over these shards, without the digest of their content."""
     documents = sum(entry.documents for entry in entries)
     tokens = sum(entry.tokens for entry in entries)
     groups = fmt.unknown_groups(documents)
