@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from commands import command
+from commandline import command
 from everyformat import EVERY
 from foreignfiles import some_documents, write_llm_c
 
