@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom.limits import limits
 from tokenloom.tokenizer import encoders
 from tokenloom.tokenizer.encoders import batches, reference_encoder
 from tokenloom.tokenizer.spec import resolve
@@ -129,5 +130,5 @@ def test_batches_cover_all_texts_and_hold_no_more_than_one_text_too_much(sizes):
     found = list(batches(texts))
     assert [i for some in found for i in range(some.start, some.stop)] == list(range(len(texts)))
     for some in found:
-        assert 1 <= some.stop - some.start <= encoders.BATCH_TEXTS
-        assert sum(sizes[some.start : some.stop - 1]) < encoders.BATCH_CHARACTERS
+        assert 1 <= some.stop - some.start <= limits().encode_batch_texts
+        assert sum(sizes[some.start : some.stop - 1]) < limits().encode_batch_characters
