@@ -92,7 +92,7 @@ def test_ruling_46_every_key_is_judged_by_trying_it_alone(stores):
     assert verdicts(run, kept) == {"layout.tail": "content"}
     grown = run.edit(at=10, append={"main": stores.second})
     assert verdicts(run, grown) == {"edits": "content"}
-    assert verdicts(run, run.edit(at=10, quarantine=[("main", 1)])) == {"edits": "content"}
+    assert verdicts(run, run.edit(at=10, quarantine=[("main", 3)])) == {"edits": "content"}
     assert verdicts(run, run.edit(at=10)) == {"edits": "nothing"}
     both = run.seed(4).render(mask_boundary_loss=False)
     assert verdicts(run, both) == {"seed": "order", "render.mask_boundary_loss": "arrays"}
