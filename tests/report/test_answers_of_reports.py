@@ -145,6 +145,21 @@ def test_rows_that_are_never_shown_are_counted_row_by_row(orders, name, batch_si
     )
 
 
+def test_rows_of_a_long_run_are_counted_without_visiting_them(tmp_path):
+    """More than 65,536 examples: the report does not go through them, this test does."""
+    for name, tokens in (("long", 120_000), ("short", 30_001)):
+        write_store(tmp_path / name, [[[1, 2, 3]] * (tokens // 3), [[4] * (tokens % 3)]])
+    sources = {name: tl.open(tmp_path / name).windows(2).shuffle() for name in ("long", "short")}
+    run = tl.mix(sources, weights={"long": 3, "short": 1}).take(70_003)
+    read = read_report(run)
+    names, rows = np.array(run.picked(range(70_000))[0]), run.locate(range(70_000))[1]
+    for one in read.table("lost", "rows not reached"):
+        shown = len(np.unique(rows[names == one["source"]]))
+        assert one["rows not reached"] == one["rows of an epoch"] - shown
+    assert read.answers["lost"]["never_rows"] > 0
+    assert read.answers["lost"]["never_tokens"] == 2 * read.answers["lost"]["never_rows"]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
