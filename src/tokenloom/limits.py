@@ -49,6 +49,7 @@ class Limits:
     min_progress_cost_items: int = 1 << 25
     kept_cost_strides: int = 64
     kept_cost_epochs: int = 8
+    kept_short_items: int = 64
 
     # plans of packed and spliced rows
     min_cached_packing_documents: int = 1_000_000
@@ -64,12 +65,16 @@ class Limits:
     reproved_places: int = 64  # of a cached array, worked out again before it is believed
     min_splice_step_rows: int = 1 << 12
     kept_splice_steps: int = 2
+    splice_chunk_permutations: int = 1 << 14
     kept_splice_tables: int = 64
 
     # mixes
     mix_chunk_items: int = 1 << 16
     mix_chunk_least_items: int = 1 << 10
     mix_chunk_epochs: int = 512  # of one source
+    mix_near_items: int = 256  # of all sources; a search for a moment starts that far around it
+    mix_sorted_items: int = 2048  # of all sources; a search narrows down to these, and sorts them
+    mix_full_items: int = 64  # of each source in a request; of more, sources are asked one by one
     mix_single_items: int = 16  # of a chunk; fewer are looked up one by one
     mix_spare_items: int = 32  # of a source, looked at beyond its share of a request
     min_mix_table_sources: int = 16  # in a request; fewer are asked one by one
@@ -77,6 +82,7 @@ class Limits:
     mix_table_least_items: int = 16
     mix_tables_items: int = 1 << 20  # of all sources
     kept_mix_chunks: int = 8
+    kept_mix_blocks: int = 64  # of Levanter's rule
     blank_chunk_rows: int = 1 << 16
     followed_documents: int = 64  # hidden ones; for more, all rows are searched
 
@@ -111,6 +117,7 @@ class Limits:
     foreign_chunk_tokens: int = 1 << 19
     foreign_chunk_ranges: int = 256
     foreign_checked_documents: int = 16
+    unpacked_chunk_bytes: int = 1 << 24
     export_chunk_tokens: int = 1 << 20
     export_chunk_documents: int = 1 << 16
 
@@ -123,11 +130,14 @@ class Limits:
     spool_read_bytes: int = 1 << 20
     encode_batch_texts: int = 256
     encode_batch_characters: int = 1 << 16
+    probe_chunk_characters: int = 1 << 15
 
     # questions and audits
     digest_chunk_examples: int = 1024
     inspected_chunk_examples: int = 1 << 14
     compared_chunk_examples: int = 256
+    searched_first_items: int = 16  # for a place; then four times as many, and so on
+    searched_chunk_items: int = 4096
     tally_chunk_tokens: int = 1 << 18
     audit_piece_examples: int = 1 << 19
     audit_piece_rendered_examples: int = 1 << 15

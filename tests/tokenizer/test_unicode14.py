@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.tokenizer import probes
+from tokenloom.testing import tiny
 from tokenloom.tokenizer.probes import CODE_POINTS, RUNS, texts_outside, unassigned
 
 
@@ -59,8 +59,8 @@ def test_the_search_agrees_with_looking_at_every_character(texts, also):
     assert texts_outside(texts, also).tolist() == slow
 
 
-def test_the_search_looks_at_long_texts_to_their_end(monkeypatch):
-    monkeypatch.setattr(probes, "PIECE", 4)
+@tiny(probe_chunk_characters=4)
+def test_the_search_looks_at_long_texts_to_their_end():
     texts = ["é" * 9, "é" * 9 + "\ua7cf", "a", "é\ua7cf", "é", "é" * 3 + "\ua7cf", "é" * 8]
     assert texts_outside(texts).tolist() == [1, 3, 5]
 

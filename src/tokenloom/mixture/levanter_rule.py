@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenloom.arguments import integer, number_map
 from tokenloom.arrays import with_newest
 from tokenloom.errors import ConfigError, warn
+from tokenloom.limits import limits
 from tokenloom.random.levanter import folded, permuted
 
 __all__ = ["LevanterBlocks", "are_counts", "block_counts", "levanter_counts"]
@@ -29,8 +30,6 @@ __all__ = ["LevanterBlocks", "are_counts", "block_counts", "levanter_counts"]
 Int64 = NDArray[np.int64]
 
 LARGEST_BLOCK = (1 << 16) - 1  # examples; Levanter numbers them with 16 bits
-
-KEPT = 64  # blocks whose permutations are kept
 
 
 def levanter_counts(
@@ -119,10 +118,11 @@ class LevanterBlocks:
         if missing:
             keys = folded(self._key, np.array(missing, np.uint64))
             made = dict(zip(missing, permuted(keys, self.block), strict=True))
-            if end - begin > KEPT:
+            kept = limits().kept_mix_blocks
+            if end - begin > kept:
                 return np.stack([made[b] if b in made else known[b] for b in range(begin, end)])
             for number, table in made.items():
-                known = with_newest(known, number, table, 2 * KEPT)
+                known = with_newest(known, number, table, 2 * kept)
             self._tables = known  # another thread may be reading the old one
         return np.stack([known[number] for number in range(begin, end)])
 

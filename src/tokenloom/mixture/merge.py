@@ -34,8 +34,6 @@ Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 
-FEW, NEAR = 2048, 256  # items; a search narrows down to FEW, then sorts them; it starts with NEAR
-
 WIDER, ULPS, HALVINGS = (
     4,
     4,
@@ -282,7 +280,8 @@ class Merge:
             if found >= want or moment > MOST:
                 break
             low, step, factor = moment, step * factor + np.spacing(now) * ULPS, factor**1.5
-        while found > 2 * want + FEW:  # a source that starts late and comes often
+        few = limits().mix_sorted_items
+        while found > 2 * want + few:  # a source that starts late and comes often
             middle = (low + moment) / 2
             if not low < middle < moment:
                 break
@@ -366,7 +365,7 @@ class Merge:
         guess = self._guess(index, begin)
         # the time that a few items take; the guess uses totals of epochs and may be further off
         each = (guess - begin) / (index - self.begin)  # `cut` asks for later ones only
-        step = max(NEAR * each, ULPS * float(np.spacing(guess)))
+        step = max(limits().mix_near_items * each, ULPS * float(np.spacing(guess)))
         low, below = guess, self.count(guess)
         high, above = low, below
         while below > index:
@@ -419,8 +418,9 @@ class Merge:
     def _narrowed(
         self, index: int, low: float, below: int, high: float, above: int
     ) -> tuple[float, float]:
-        """The same with at most `FEW` items between them, if floats are fine enough."""
-        while above - below > FEW:
+        """The same with at most 2,048 items between them, if floats are fine enough."""
+        few = limits().mix_sorted_items
+        while above - below > few:
             share = (index - below) / (above - below)
             for part in (share - 0.01, share + 0.01, 0.5):
                 middle = low + min(max(part, 0.001), 0.999) * (high - low)

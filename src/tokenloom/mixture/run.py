@@ -36,8 +36,6 @@ NEVER = 1 << 62  # no index of a run
 
 BLOCK_ROWS = 128  # of a mix that is shuffled in blocks as a whole
 
-FULL = 64  # items of each source in a request; more are worth a request of their own
-
 CLOSE, WIDE = 1 << 12, 1 << 20  # rows per item, and in all, that cost less than items one by one
 
 
@@ -133,7 +131,9 @@ class MixedRun:
         """See `Run`."""
         source, item = self.pick(indices)
         groups = list(grouped(source))
-        if len(groups) < limits().min_mix_table_sources or len(source) > FULL * len(groups):
+        if len(groups) < limits().min_mix_table_sources or len(
+            source
+        ) > limits().mix_full_items * len(groups):
             runs = [(number, self.sources[number], here, item[here]) for number, here in groups]
             return [Placed(*one, *one[1].locate(one[3])) for one in runs]
         places = [here for _, here in groups]

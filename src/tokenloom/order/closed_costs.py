@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
 from tokenloom.layout.pack.estimated_groups import spread
+from tokenloom.limits import limits
 
 __all__ = ["Costs", "EqualCosts", "EvenCosts", "ShortLastCosts"]
 
 Int64 = NDArray[np.int64]
-
-KEPT_PLACES = 64  # of short items
 
 
 class Costs(Protocol):
@@ -155,7 +154,7 @@ class ShortLastCosts:
         found = self._places.get(epoch)
         if found is None:
             found = self._find(epoch)
-            self._places = with_newest(self._places, epoch, found, KEPT_PLACES)
+            self._places = with_newest(self._places, epoch, found, limits().kept_short_items)
         return found
 
     def upto(self, k: int) -> int:

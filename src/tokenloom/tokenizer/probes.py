@@ -27,6 +27,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.limits import limits
+
 __all__ = ["ADVERSARIAL", "CODE_POINTS", "RUNS", "texts_outside", "unassigned"]
 
 ADVERSARIAL: Final[tuple[str, ...]] = (
@@ -174,10 +176,6 @@ ADVERSARIAL: Final[tuple[str, ...]] = (
 
 CODE_POINTS: Final = 0x110000
 
-PIECE: Final = (
-    2**15
-)  # characters searched at once: enough to vectorise, little enough for the cache
-
 # Lengths in base 36 of the runs of assigned, unassigned, assigned … code points, from U+0000 on:
 # "oo 2 6 4" = 888 assigned (U+0000–U+0377), 2 unassigned (U+0378, U+0379), 6 assigned, 4 not.
 RUNS: Final = """
@@ -244,15 +242,15 @@ def texts_outside(texts: Sequence[str], also: str = "") -> NDArray[np.int64]:
     found: set[int] = set()
     owners: list[int] = []
     pieces: list[str] = []
-    waiting = 0
+    waiting, chunk = 0, limits().probe_chunk_characters
     for i, text in enumerate(texts):
         if text.isascii():
             continue
-        for start in range(0, len(text), PIECE):
+        for start in range(0, len(text), chunk):
             owners.append(i)
-            pieces.append(text[start : start + PIECE])
+            pieces.append(text[start : start + chunk])
             waiting += len(pieces[-1])
-            if waiting >= PIECE:
+            if waiting >= chunk:
                 found.update(owners[k] for k in _pieces_outside(pieces, table, first))
                 owners, pieces, waiting = [], [], 0
     found.update(owners[k] for k in _pieces_outside(pieces, table, first))

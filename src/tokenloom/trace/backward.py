@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import plural
+from tokenloom.limits import limits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps
 from tokenloom.trace.answers import Place
@@ -31,8 +32,6 @@ Int64 = NDArray[np.int64]
 Column = NDArray[Any]
 
 CELLS = ("column", "start", "length", "label_only", "inserted", "blank")  # of a place
-
-FEW, MANY = 16, 4096  # items that are computed together, at first and at most
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,12 +201,12 @@ def _by_item(asked: Search) -> Iterator[FoundRuns]:
         rows = source.layout.find(epoch, asked.document)
         item = source.items(epoch, rows)
         order = np.argsort(item, kind="stable")[int((item < 0).sum()) :]
-        low, size = 0, FEW
+        low, size, most = 0, limits().searched_first_items, limits().searched_chunk_items
         while low < len(order):
             some = order[low : low + size]
             index = run.index(asked.number, item[some])
             comes = index >= 0
-            some, index, low, size = some[comes], index[comes], low + size, min(4 * size, MANY)
+            some, index, low, size = some[comes], index[comes], low + size, min(4 * size, most)
             if not len(some):
                 continue
             found = _found(asked, epoch, rows[some], item[some], index)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tokenloom.foreign.described import damaged
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
+from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 
 __all__ = [
@@ -44,8 +45,6 @@ Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 INDEX = "index.json"
-
-READ = 1 << 24  # bytes that are decompressed at a time
 
 
 class SizedColumn(NamedTuple):
@@ -126,7 +125,7 @@ def _unpacked(place: ForeignPlace, file: SampleFile, raw: Bytes) -> Bytes:
     parts, size = [], 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(raw.tobytes()) as reader:
-            while size <= file.bytes and (part := reader.read(READ)):
+            while size <= file.bytes and (part := reader.read(limits().unpacked_chunk_bytes)):
                 parts.append(part)
                 size += len(part)
     except zstandard.ZstdError as error:

@@ -40,7 +40,7 @@ Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
 
-SORTED, TOGETHER = 64, 1 << 14  # largest n that is sorted, permutations at a time
+SORTED = 64  # largest n that is sorted
 
 
 def permuted(x: Int64, n: Int64, keys: UInt64) -> Int64:
@@ -48,10 +48,10 @@ def permuted(x: Int64, n: Int64, keys: UInt64) -> Int64:
 
     A small n is sorted by hashes, so that every order is equally likely.
     """
-    out = np.empty_like(x)
+    out, chunk = np.empty_like(x), limits().splice_chunk_permutations
     for size, here in grouped(n):
-        for low in range(0, len(here), TOGETHER):
-            some = here[low : low + TOGETHER]
+        for low in range(0, len(here), chunk):
+            some = here[low : low + chunk]
             if size <= SORTED:
                 out[some] = hash_sorted(size, keys[some])[np.arange(len(some)), x[some]]
             else:
