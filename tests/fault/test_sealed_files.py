@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from commands import command
+from commandline import command
 from everyformat import EVERY
 from foreignfiles import WRITERS, some_documents, write_megatron
 from hypothesis import given, settings

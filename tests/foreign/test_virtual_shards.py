@@ -106,10 +106,3 @@ def test_a_line_gives_any_range_of_its_pieces(data):
     high = data.draw(st.integers(low, len(flat)))
     assert line.read(low, high).tolist() == flat[low:high]
     assert all(first == 0 and whole for first, whole in asked)
-
-
-def test_a_decoder_that_gives_too_little_is_caught():
-    piece = CodedPiece(file="x", elements=5, decode=lambda low, high: np.zeros(3, int))
-    line = PieceLine([piece], "uint16", 9, source=None, cache=BlockCache(0), key=("k",), root="/x")
-    with pytest.raises(StoreCorrupt, match="elements 0 to 5 decode to 3"):
-        line.read(0, 2)

@@ -68,6 +68,7 @@ def cli(capsys, monkeypatch):
     def run(*words, code=0):
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["tokenloom", *map(str, words)])
+        monkeypatch.delitem(sys.modules, "tokenloom.__main__", raising=False)  # of another test
         with pytest.raises(SystemExit) as ended:
             runpy.run_module("tokenloom", run_name="__main__")
         printed, messages = capsys.readouterr()
@@ -88,6 +89,7 @@ def benchmarks():
             patch.syspath_prepend(root)
             patch.setattr(sys, "argv", ["benchmarks", *map(str, words)])
             patch.setattr("warnings.showwarning", lambda *_, **__: None)
+            patch.delitem(sys.modules, "benchmarks.__main__", raising=False)  # of another test
             try:
                 runpy.run_module("benchmarks", run_name="__main__")
             except SystemExit as ended:
