@@ -5,9 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
-from toydata import ToyStore, lengths, numbered, slow_stretches
-from wholebatches import whole
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from toydata import slow_stretches
 
 from tokenloom.batch import attention
 
@@ -52,51 +51,12 @@ def test_the_dense_mask_is_what_the_words_say(ids, how):
     assert mask.tolist() == [slow_mask(row, **how) for row in ids.tolist()]
 
 
-@given(rows())
-def test_no_row_of_a_mask_is_empty_and_nobody_looks_across_a_document(ids):
-    mask = attention.dense_mask(ids)
-    assert mask.any(axis=-1).all()
-    b, q, k = np.nonzero(mask)
-    assert (ids[b, q] == ids[b, k]).all()
-    assert (k <= q).all()
-
-
-@given(rows())
-def test_without_segment_masking_documents_see_documents_and_never_filler(ids):
-    mask = attention.dense_mask(ids, segment_masking=False)
-    real = ids > 0
-    expected = real[:, :, None] & real[:, None, :] & np.tri(CELLS, dtype=bool)
-    assert (mask & real[:, :, None]).tolist() == expected.tolist()
-
-
-def test_a_mask_by_position_would_let_documents_meet():
-    """C-42: the control for masking by segment: both cells are position 0."""
-    ids, positions = np.array([[1, 1, 2, 2]]), np.array([[0, 1, 0, 1]])
-    assert positions[0, 2] >= positions[0, 0]
-    assert not attention.dense_mask(ids)[0, 2, 0]
-
-
-@given(rows(), st.fixed_dictionaries(flags))
-def test_tensors_give_the_same_mask_as_arrays(ids, how):
-    mask = attention.dense_mask(torch.from_numpy(ids), **how)
-    assert isinstance(mask, torch.Tensor)
-    assert mask.tolist() == attention.dense_mask(ids, **how).tolist()
-
-
 @given(rows(), st.fixed_dictionaries(flags))
 def test_mask_mod_is_the_dense_mask_at_every_index(ids, how):
     may = attention.mask_mod(ids, **how)
     b, q, k = np.ix_(*map(np.arange, (len(ids), CELLS, CELLS)))
     np.testing.assert_array_equal(may(b, 0, q, k), attention.dense_mask(ids, **how))
     assert bool(may(0, 0, 1, 0)) == bool(attention.dense_mask(ids, **how)[0, 1, 0])
-
-
-@settings(max_examples=10)
-@given(rows(), st.fixed_dictionaries(flags), st.booleans())
-def test_torch_makes_the_dense_mask_of_mask_mod(ids, how, as_tensor):
-    may = attention.mask_mod(torch.from_numpy(ids) if as_tensor else ids, **how)
-    mask = create_mask(may, len(ids), 1, CELLS, CELLS, device="cpu")
-    np.testing.assert_array_equal(mask[:, 0].numpy(), attention.dense_mask(ids, **how))
 
 
 @settings(max_examples=5)
@@ -146,23 +106,6 @@ def test_edges_and_mask_say_the_same(ids):
     assert tensor.dtype == torch.int32
     assert tensor.tolist() == edges.tolist()
     assert attention.max_seqlen(torch.from_numpy(ids)) == attention.max_seqlen(ids)
-
-
-@settings(max_examples=20)
-@given(lengths, st.integers(2, 9))
-def test_edges_from_segments_are_those_of_a_batch(sizes, seq_len):
-    with ToyStore(numbered([*sizes, [9, 8]])) as toy:
-        dataset = toy.store.windows(seq_len, tail="keep")
-        batch = whole(dataset, range(len(dataset)))
-        assert attention.cu_seqlens(batch.segment_ids).tolist() == batch.cu_seqlens.tolist()
-        assert attention.max_seqlen(batch.segment_ids) == batch.max_seqlen
-
-
-def test_a_folded_batch_has_a_dense_mask_with_its_groups_in_front():
-    ids = np.array([[1, 2, 2], [1, 1, 0]])
-    folded = attention.dense_mask(ids.reshape(2, 1, 3))
-    assert folded.shape == (2, 1, 3, 3)
-    np.testing.assert_array_equal(folded[:, 0], attention.dense_mask(ids))
 
 
 def test_many_documents_in_narrow_integers_do_not_run_over():

@@ -5,95 +5,13 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from toydata import ARRAYS, ToyStore, arrays, assert_same, lengths, numbered
+from toydata import ARRAYS, ToyStore, arrays, assert_same, numbered
 from virtual import VirtualStore, value
 from wholebatches import whole
 
 import tokenloom as tl
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:block_shuffle")
-
-VARYING = ("document_starts", "continues", "cu_seqlens")
-FIXED = tuple(name for name in ARRAYS if name not in VARYING)
-
-orders = st.sampled_from(
-    [
-        lambda ds: ds,
-        lambda ds: ds.shuffle(),
-        lambda ds: ds.shuffle(3),
-        lambda ds: ds.block_shuffle(window_blocks=2),
-        lambda ds: ds.block_shuffle(io_block_size=3, window_blocks=2, lanes=2),
-        lambda ds: ds.block_shuffle(io_block_size=2, shuffle_block_size=4, window_blocks=1),
-        lambda ds: ds.block_shuffle(window_blocks=1, cache_windows=1),
-    ]
-)
-cuts = st.sampled_from(
-    [{}, {"tail": "keep"}, {"align": True}, {"lookahead": True}, {"lookahead": True, "overlap": 0}]
-)
-COLUMNS = {
-    "loss_mask": ("uint8", lambda ids: ids % 3 > 0),
-    "loss_weights": ("float32", lambda ids: ids % 5 / 2),
-}
-
-
-def free(dataset):
-    """The same, with a loss wherever there can be one, so that few batches have none."""
-    return dataset.render(mask_boundary_loss=False)
-
-
-@given(lengths, st.integers(2, 6), cuts, orders, st.booleans(), st.data())
-def test_a_batch_of_any_indices_is_its_rows_one_by_one(sizes, seq_len, cut, order, column, data):
-    shards = numbered([*sizes, [9, 8]], first=1)
-    with ToyStore(shards, columns=COLUMNS if column else {}) as toy:
-        dataset = free(order(toy.store.windows(seq_len, **cut))).epochs(3)
-        wanted = data.draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=12))
-        together = whole(dataset, wanted)
-        assert_same(together, whole(dataset, wanted, by_blocks=True), FIXED)
-        assert_same(together, dataset.batch(wanted), (*FIXED, *VARYING))
-        singles = [dataset[index] for index in wanted]
-        for name in FIXED:
-            rows = [
-                one.trained() if name == "loss_mask" else getattr(one, name)
-                for one in singles
-                if name not in ("labels", "loss_weights") or one.trained().any()
-            ]
-            kept = [i for i, one in enumerate(singles) if one.trained().any()]
-            if name in ("labels", "loss_weights"):
-                expected = getattr(together, name)[kept]
-            else:
-                expected = getattr(together, name)
-            assert np.concatenate([expected[:0], *rows]).tolist() == expected.tolist(), name
-        for number, one in enumerate(singles):
-            starts = together.document_starts[number]
-            np.testing.assert_array_equal(starts[starts >= 0], one.document_starts[0])
-            np.testing.assert_array_equal(together.continues[number][starts >= 0], one.continues[0])
-        # edges of each row, shifted to the row's place
-        moved = [one.cu_seqlens[:-1] + k * seq_len for k, one in enumerate(singles)]
-        edges = np.concatenate([*moved, [len(wanted) * seq_len]])
-        assert together.cu_seqlens.tolist() == edges.tolist()
-        spans = together.spans
-        assert spans.document.tolist() == [
-            d for one in singles for d in one.spans.document.tolist()
-        ]
-        assert together.source == ["main"] * len(wanted)
-
-
-@given(lengths, orders, st.data())
-def test_cuts_of_a_plan_are_batches_of_their_own(sizes, order, data):
-    with ToyStore(numbered([*sizes, [9, 8]])) as toy:
-        dataset = free(order(toy.store.windows(3))).epochs(2)
-        wanted = np.array(
-            data.draw(st.lists(st.integers(0, len(dataset) - 1), min_size=2, max_size=12))
-        )
-        cuts = sorted({0, len(wanted), data.draw(st.integers(0, len(wanted)))})
-        for by_blocks in (False, True):
-            renderer = dataset.renderer(by_blocks=by_blocks)
-            made = renderer.batches(renderer.plan(wanted), cuts)
-            for number, pending in enumerate(made):
-                alone = whole(dataset, wanted[cuts[number] : cuts[number + 1]])
-                assert_same(pending.make(), alone)
 
 
 @pytest.mark.parametrize(
@@ -304,23 +222,10 @@ def test_no_index_is_a_batch_of_no_rows(ten):
     assert batch.labels.shape == batch.loss_mask.shape == (0, 4)
 
 
-def test_indices_are_copied_so_that_their_owner_may_go_on(ten):
-    wanted = np.array([3, 1])
-    batch = ten.batch(wanted)
-    wanted[:] = 0
-    assert batch.index.tolist() == [3, 1]
-
-
 def test_spans_read_no_token(ten):
     before = ten.counters().read_ops
     ten.shuffle().spans(range(10))
     assert ten.counters().read_ops == before
-
-
-def test_a_batch_shows_what_it_is(ten):
-    assert repr(ten.batch([5, 2])) == "Batch(2 x 4, index [5, 2]…)"
-    fields = ("labels", "spans")
-    assert ten.batch([1]).prepare(fields).labels.shape == (1, 4)
 
 
 def test_metadata_names_the_input_of_the_build_that_added_the_document(tmp_path):

@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenloom as tl
 from tokenloom import native
 from tokenloom.batch import cells, paint, spec
 from tokenloom.batch import tiles as tiles_room
-from tokenloom.testing import write_flat
 
 COMPILED = native.compiled
 WAYS = ["numpy"] if COMPILED is None else ["numpy", "compiled"]
@@ -94,136 +92,11 @@ def test_every_cell_holds_its_token_or_filler(way, made):
     assert out.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        *[(-1, 0, 1, 0), (2, 0, 1, 0), (0, -1, 1, 0), (0, 0, 5, 0), (0, 4, 1, 0), (0, 5, 0, 0)],
-        *[(0, 1, -1, 0), (1, 2**62, 2**62, 0), (0, 1, 2**63 - 1, 0), (2**62, 0, 1, 0)],
-    ],
-)
-def test_a_run_outside_its_view_is_refused(way, run):
-    views = [np.arange(4, dtype=np.uint16), np.arange(3, dtype=np.uint16)]
-    with pytest.raises(IndexError):
-        cells.copier(views, *np.array([(0, 0, 4, 0), run], np.int64).T)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        *[(0, 2, 0, 5), (0, 2, 1, 6), (0, 2, -1, 6), (0, 3, 0, 9), (-1, 1, 0, 9), (2, 1, 0, 9)],
-        *[(0, 2, -(2**62), 6), (0, 2, 2**62, 6)],
-    ],
-)
-def test_cells_that_are_not_there_are_refused(way, asked):
-    first, last, base, size = asked
-    views = [np.arange(9, dtype=np.uint16)]
-    copier = cells.copier(views, *np.array([(0, 0, 3, 0), (0, 5, 3, 3)], np.int64).T)
-    guarded = np.full(size + 8, 42, np.int32)
-    with pytest.raises(IndexError):
-        copier.fill(guarded[4:-4], first, last, base, 0)
-    assert (guarded[[0, 1, 2, 3, -4, -3, -2, -1]] == 42).all()
-
-
-def test_runs_that_want_the_same_cell_are_refused(way):
-    views = [np.arange(9, dtype=np.uint16)]
-    copier = cells.copier(views, *np.array([(0, 0, 3, 0), (0, 5, 3, 2)], np.int64).T)
-    with pytest.raises(IndexError):
-        copier.fill(np.empty(8, np.int32), 0, 2, 0, 0)
-
-
-def test_a_copier_holds_its_views(way):
-    views = [np.arange(100_000, dtype=np.uint16) for _ in range(3)]
-    index = np.array([(k, 10, 5, 5 * k) for k in range(3)], np.int64).T
-    copier = cells.copier(views, *index)
-    index[:] = 0  # the compiled copier also keeps its index
-    del views
-    out = np.empty(15, np.int32)
-    copier.fill(out, 0, 3, 0, 0)
-    assert out.tolist() == [*range(10, 15)] * 3 or way == "numpy"
-
-
 def test_other_dtypes_than_tokens_are_copied_as_they_are():
     views = [np.array([0.5, 1.5, 2.5], np.float32)]
     out = np.empty(4, np.float32)
     cells.copier(views, *np.array([(0, 1, 2, 1)], np.int64).T).fill(out, 0, 1, 0, 0)
     assert out.tolist() == [0, 1.5, 2.5, 0]
-
-
-@pytest.mark.skipif(COMPILED is None, reason="the loops are not compiled here, or turned off")
-class TestCompiled:
-    """What Python code cannot do by mistake, but somebody else might: all of it is refused."""
-
-    GOOD = ([np.arange(4, dtype=np.uint16)], *np.array([(0, 0, 4, 0)], np.int64).T)
-
-    @pytest.mark.parametrize("place", range(5))
-    @pytest.mark.parametrize(
-        "wrong", [None, 3, [1.5], [np.zeros(4)], np.zeros(1, np.int32), np.zeros((4, 2))[:, 0]]
-    )
-    def test_arguments_that_are_no_arrays_of_their_kind(self, place, wrong):
-        arguments = [np.ascontiguousarray(a) if i else a for i, a in enumerate(self.GOOD)]
-        arguments[place] = wrong
-        with pytest.raises((TypeError, ValueError, IndexError, BufferError)):
-            COMPILED.Copier(*arguments)
-
-    def test_numbers_of_arguments(self):
-        copier = cells.copier(*self.GOOD)
-        for call in (COMPILED.Copier, copier.fill, COMPILED.paint):
-            with pytest.raises(TypeError):
-                call()
-        with pytest.raises(TypeError):
-            COMPILED.Copier(*self.GOOD, names=1)
-
-    def test_lengths_that_differ(self):
-        views, which, low, length, cell = self.GOOD
-        with pytest.raises(ValueError, match="one length"):
-            COMPILED.Copier(views, *(a.copy() for a in (which, low, length)), np.zeros(2, np.int64))
-        with pytest.raises(TypeError, match=r"views\[1\]: tokens: found items B of 1 bytes"):
-            COMPILED.Copier([*views, np.zeros(2, np.uint8)], which, low, length, cell)
-
-    def test_views_of_two_widths(self):
-        views = [np.array([5, 6], np.uint16), np.array([70_000, 8], np.uint32)]
-        runs = np.array([[0, 1], [0, 0], [2, 2], [0, 3]])
-        for made in (COMPILED.Copier(views, *runs.copy()), cells._NumpyCopier(views, *runs)):
-            out = np.empty((1, 5), np.int32)
-            made.fill(out, 0, 2, 0, -1)
-            assert out.tolist() == [[5, 6, -1, 70_000, 8]]
-
-    @pytest.mark.parametrize(
-        "out", [np.zeros(4), np.zeros((4, 2), np.int32)[:, 0], b"0123", None, np.zeros(4, np.int16)]
-    )
-    def test_cells_of_another_kind(self, out):
-        with pytest.raises((TypeError, ValueError, BufferError)):
-            cells.copier(*self.GOOD).fill(out, 0, 1, 0, 0)
-
-    def test_cells_that_are_read_only(self):
-        out = np.zeros(4, np.int32)
-        out.flags.writeable = False
-        with pytest.raises((ValueError, BufferError)):
-            cells.copier(*self.GOOD).fill(out, 0, 1, 0, 0)
-
-    @pytest.mark.parametrize(
-        ("first", "length"),
-        [
-            *[([0, 3], [3, 6]), ([0, 2], [3, 5]), ([0, 4], [3, 4]), ([0, 3], [3, 4]), ([1], [7])],
-            *[([0, 3], [3, -1]), ([0, 8], [8, 2**62]), ([-1], [9]), ([2**62], [1]), ([], [])],
-        ],
-    )
-    def test_tiles_that_do_not_cover_the_cells(self, first, length):
-        arrays = np.array(first, np.int64), np.array(length, np.int64)
-        segment, guarded = np.ones(len(first), np.int32), np.full(16, 42, np.int32)
-        with pytest.raises(IndexError):
-            COMPILED.paint(*arrays, segment, guarded[4:12], None, None, None, None, -100)
-        assert (guarded[:4] == 42).all()
-        assert (guarded[12:] == 42).all()
-
-    def test_labels_need_tokens_and_arrays_one_length(self):
-        tiles = np.zeros(1, np.int64), np.full(1, 8, np.int64), np.ones(1, np.int32)
-        cells_8, cells_7 = np.zeros(8, np.int32), np.zeros(7, np.int32)
-        for tokens, labels in ((None, cells_8), (cells_8, None), (cells_7, cells_8)):
-            with pytest.raises(ValueError, match="labels"):
-                COMPILED.paint(*tiles, None, None, None, tokens, labels, -100)
-        with pytest.raises(ValueError, match="length"):
-            COMPILED.paint(tiles[0], np.zeros(2, np.int64), tiles[2], cells_8, *[None] * 4, -100)
 
 
 # -- both ways give the same batches ---------------------------------------------------------
@@ -257,35 +130,6 @@ def test_painted_arrays_are_the_same_both_ways(tiles, names):
     for name, array in found[0].items():
         assert array.dtype == spec.PAINTED[name]
         np.testing.assert_array_equal(array, found[1][name], name)
-
-
-@pytest.mark.parametrize("fetch", ["blocks", "rows"])
-@pytest.mark.parametrize("vocabulary", [300, 100_000])
-@pytest.mark.parametrize(
-    "cut",
-    [{}, {"tail": "keep"}, {"lookahead": True}, {"lookahead": True, "label_layout": "aligned"}],
-)
-def test_a_run_has_the_same_bytes_both_ways(tmp_path, monkeypatch, cut, vocabulary, fetch):
-    rng = np.random.default_rng(5)
-    ids = rng.integers(0, vocabulary, 40_000)
-    edges = np.sort(rng.integers(0, len(ids), 90))
-    write_flat(
-        tmp_path / "s",
-        ids.astype(np.uint16 if vocabulary < 1 << 16 else np.uint32),
-        np.diff(edges, prepend=0, append=len(ids)),
-        vocab_size=vocabulary,
-    )
-    fields = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids")
-    found = []
-    for compiled in (None, COMPILED):
-        monkeypatch.setattr(native, "compiled", compiled)
-        dataset = tl.open(tmp_path / "s").windows(256, **cut).block_shuffle(window_blocks=2).seed(1)
-        for asked in (fields, ("tokens",)):
-            with tl.Loader(dataset, 7, end="pad", fetch=fetch, fields=asked) as loader:
-                batches = [[getattr(batch, name) for name in fields] for batch in loader]
-            found.append([array.tobytes() for batch in batches for array in batch])
-    assert len(found[0]) == 5 * 23
-    assert found[1:] == found[:1] * 3
 
 
 # -- memory ----------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from anyspans import spans_of
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from toydata import DTYPES, ToyStore, lengths, numbered, slow_batch
-from wholebatches import whole
+from refusals import refused
+from toydata import DTYPES, ToyStore, numbered, slow_batch
 
 import tokenloom as tl
 from tokenloom.batch.check import check_batch
@@ -108,24 +108,6 @@ def test_what_the_slow_oracle_makes_is_right(shape, render):
     assert render["position_scheme"] in facts.positions
 
 
-@settings(max_examples=40)
-@given(lengths, st.integers(2, 9), renders, st.booleans(), st.sampled_from(["documents", "eos"]))
-def test_our_own_batches_are_right(sizes, seq_len, render, lookahead, segments):
-    shards = numbered([*sizes, [9, 8]], first=1)
-    weights = {"loss_weights": ("float32", lambda ids: ids % 5 / 2)}
-    with ToyStore(shards, columns=weights) as toy:
-        dataset = toy.store.windows(seq_len, tail="keep", lookahead=lookahead)
-        dataset = dataset.render(**render, segments=segments, eos_id=3)
-        batch = whole(dataset, range(len(dataset)))
-        assume(batch.trained().any())
-        report = check_batch(batch, seq_len=seq_len, strict=render["mask_boundary_loss"])
-        assert report.ok, report
-        assert report.checked == tuple(LAWS)
-        assert report.facts.trained_tokens == batch.loss_tokens
-        folded = check_batch(batch.folded(len(batch)), strict=render["mask_boundary_loss"])
-        assert folded.ok, folded
-
-
 def test_tensors_and_objects_are_judged_like_arrays():
     batch = right()
     tensors = {n: torch.as_tensor(v) for n, v in batch.items() if n != "spans"}
@@ -215,16 +197,6 @@ def test_the_position_scheme_is_told_row_by_row(schemes, told):
     assert check_batch(one).facts.positions == "reset or absolute"
 
 
-def test_positions_of_neither_scheme_are_told_as_such():
-    batch = right()
-    batch["position_ids"][1] = 7
-    assert check_batch(batch).facts.positions == "neither"
-    batch = right()
-    batch["position_ids"][1, 2:4] = 9  # filler
-    assert check_batch(batch).facts.positions == "neither"
-    assert check_batch(batch, strict=False).facts.positions == "reset"
-
-
 @pytest.mark.parametrize("name", ["loss_mask", "labels", "loss_weights"])
 def test_each_array_of_the_loss_tells_alone_what_is_trained(name):
     batch = right()
@@ -235,28 +207,6 @@ def test_each_array_of_the_loss_tells_alone_what_is_trained(name):
     assert {"filler", "boundary", "trained"} <= set(report.checked)
     nothing = alone | {name: np.full_like(batch[name], -100 if name == "labels" else 0)}
     assert broken(check_batch(nothing)) == {"trained"}
-
-
-def test_where_they_disagree_the_mask_decides_before_labels_and_labels_before_weights():
-    batch = right()
-    batch["loss_mask"][0, 0] = False
-    assert check_batch(batch).facts.trained_tokens == 14
-    del batch["loss_mask"]
-    batch["loss_weights"][0] = 0
-    report = check_batch(batch)
-    assert (report.facts.trained_tokens, broken(report)) == (15, {"loss_weights"})
-
-
-@pytest.mark.parametrize("beside", ["tokens", "labels"])
-def test_segments_follow_from_document_starts_beside_any_array_of_cells(beside):
-    cells = {"tokens": [[5, 6, 7, 8]], "labels": [[-100, 6, -100, 8]]}[beside]
-    batch = {beside: np.array(cells), "document_starts": np.array([[0, 2, -1]])}
-    facts = check_batch(batch).facts
-    assert (facts.documents, facts.fill) == (2, 1.0)
-    masked = batch | {"attention_mask": np.array([[1, 1, 1, 0]])}
-    assert check_batch(masked).facts.fill == 0.75
-    assert check_batch({"attention_mask": masked["attention_mask"]}).facts.fill == 0.75
-    assert check_batch({"position_ids": np.array(cells)}).facts.fill is None
 
 
 # -- wrong batches ---------------------------------------------------------------------------
@@ -323,148 +273,53 @@ def moved(spans):
     return replace(spans, at=at)
 
 
-BREAKS = [  # law, change, what is said of the first cell
-    (
-        "shape",
-        swap("segment_ids", lambda a: a[:, :-1]),
-        "batch: found segment_ids of shape [3, 7], right is [3, 8]",
-    ),
-    (
-        "shape",
-        swap("labels", lambda a: a[:2]),
-        "batch: found labels of shape [2, 8], right is [3, 8]",
-    ),
-    (
-        "shape",
-        swap("document_starts", lambda a: a[:2]),
-        "batch: found document_starts of shape [2, 2], right is [B, documents]",
-    ),
-    (
-        "shape",
-        swap("cu_seqlens", lambda a: a[None]),
-        "batch: found cu_seqlens of shape [1, 8], right is [edges]",
-    ),
-    (
-        "shape",
-        swap("max_seqlen", lambda a: [a]),
-        "batch: found max_seqlen of shape [1], right is one number",
-    ),
-    (
-        "dtype",
-        swap("tokens", lambda a: a.astype(np.float32)),
-        "batch: found tokens of float32, right is integers",
-    ),
-    (
-        "dtype",
-        swap("position_ids", lambda a: a.astype(np.float64)),
-        "batch: found position_ids of float64, right is integers",
-    ),
-    (
-        "dtype",
-        swap("attention_mask", lambda a: a.astype(np.int64) * 2),
-        "batch: found attention_mask with 2, right is True and False, or 1 and 0",
-    ),
-    (
-        "dtype",
-        swap("loss_weights", lambda a: a.astype(str)),
-        "batch: found loss_weights of <U32, right is numbers",
-    ),
-    ("tokens", negative, "row 0, cell 1: found -5, right is 0 or more"),
-    ("segment_ids", renumbered, "row 0, cell 3: found 3, right is 0, the same as before, or 2"),
-    ("segment_ids", counted_on, "row 2, cell 0: found 2, right is 0, the same as before, or 1"),
-    (
-        "attention_mask",
-        put("attention_mask", (1, 3), True),
-        "row 1, cell 3: found True, right is False",
-    ),
-    (
-        "attention_mask",
-        put("attention_mask", (2, 7), False),
-        "row 2, cell 7: found False, right is True",
-    ),
-    ("position_ids", put("position_ids", (0, 1), 2), "row 0, cell 1: found 2, right is 1"),
-    ("position_ids", put("position_ids", (1, 3), 0), "row 1, cell 3: found 0, right is 1"),
-    ("labels", put("labels", (0, 1), 99), "row 0, cell 1: found 99, right is -100 or 11"),
-    ("labels", put("labels", (2, 0), 53), "row 2, cell 0: found 53, right is -100 or 52"),
-    ("loss_mask", unmasked, "row 0, cell 0: found False, right is True"),
-    (
-        "loss_weights",
-        put("loss_weights", (0, 0), -1),
-        "row 0, cell 0: found -1.0, right is above 0, finite",
-    ),
-    (
-        "loss_weights",
-        put("loss_weights", (0, 0), 0),
-        "row 0, cell 0: found 0.0, right is above 0, finite",
-    ),
-    ("loss_weights", put("loss_weights", (0, 2), 0.5), "row 0, cell 2: found 0.5, right is 0"),
-    ("loss_weights", put("loss_weights", (0, 2), -0.5), "row 0, cell 2: found -0.5, right is 0"),
-    (
-        "loss_weights",
-        put("loss_weights", (0, 0), np.nan),
-        "row 0, cell 0: found nan, right is above 0, finite",
-    ),
-    (
-        "loss_weights",
-        put("loss_weights", (0, 0), np.inf),
-        "row 0, cell 0: found inf, right is above 0, finite",
-    ),
-    ("filler", train((0, 5)), "row 0, cell 5: found filler as a target, right is no loss there"),
-    ("filler", train((0, 6)), "row 0, cell 6: found filler that predicts, right is no loss there"),
-    ("filler", train((1, 3)), "row 1, cell 3: found filler that predicts, right is no loss there"),
-    (
-        "boundary",
-        train((0, 2)),
-        "row 0, cell 2: found a loss from document 1 to 2, right is no loss there",
-    ),
-    ("trained", without_loss, "batch: found no trained token, right is one or more"),
-    (
-        "document_starts",
-        put("document_starts", (0, 1), 2),
-        "row 0, document 1: found 2, right is 3",
-    ),
-    (
-        "document_starts",
-        put("document_starts", (2, 1), 5),
-        "row 2, document 1: found 5, right is -1",
-    ),
-    (
-        "document_starts",
-        put("document_starts", (1, slice(None)), [4, 0]),
-        "row 1, document 0: found 4, right is 0",
-    ),
-    ("document_starts", narrow, "row 0, document 1: found -1, right is 3"),
-    ("continues", put("continues", (2, 1), True), "row 2, document 1: found True, right is False"),
-    ("continues", put("continues", (2, 0), False), "row 2, document 0: found False, right is True"),
-    ("continues", put("continues", (0, 1), True), "row 0, document 1: found True, right is False"),
-    (
-        "continues",
-        swap("continues", lambda a: a[:, :1]),
-        "batch: found shape [3, 1], right is [3, 2] as document_starts",
-    ),
-    ("cu_seqlens", put("cu_seqlens", 1, 2), "edge 1: found 2, right is 3"),
-    ("cu_seqlens", swap("cu_seqlens", lambda a: a[:-1]), "batch: found 7 edges, right is 8"),
-    ("max_seqlen", swap("max_seqlen", lambda a: a + 1), "batch: found 9, right is 8"),
-    ("max_seqlen", swap("max_seqlen", lambda a: a - 1), "batch: found 7, right is 8"),
-    ("spans", swap("spans", moved), "row 1, cell 3: found a span's start, right is filler"),
-    (
-        "spans",
-        swap("spans", lambda s: replace(s, at=s.at + 1)),
-        (
-            "batch: found spans: a span of frame 1 is not inside it, "
-            "right is what `Spans.check` allows"
-        ),
-    ),
-    (
-        "spans",
-        swap("spans", lambda s: replace(s, length=s.length - 1)),
-        "row 0, cell 2: found no span, right is a document that continues",
-    ),
-    (
-        "spans",
-        swap("spans", lambda s: s.frames(0, 2)),
-        "batch: found spans of 2 frames of 8 cells, right is 3 of 8 or more",
-    ),
+BREAKS = [  # law, change
+    ("shape", swap("segment_ids", lambda a: a[:, :-1])),
+    ("shape", swap("labels", lambda a: a[:2])),
+    ("shape", swap("document_starts", lambda a: a[:2])),
+    ("shape", swap("cu_seqlens", lambda a: a[None])),
+    ("shape", swap("max_seqlen", lambda a: [a])),
+    ("dtype", swap("tokens", lambda a: a.astype(np.float32))),
+    ("dtype", swap("position_ids", lambda a: a.astype(np.float64))),
+    ("dtype", swap("attention_mask", lambda a: a.astype(np.int64) * 2)),
+    ("dtype", swap("loss_weights", lambda a: a.astype(str))),
+    ("tokens", negative),
+    ("segment_ids", renumbered),
+    ("segment_ids", counted_on),
+    ("attention_mask", put("attention_mask", (1, 3), True)),
+    ("attention_mask", put("attention_mask", (2, 7), False)),
+    ("position_ids", put("position_ids", (0, 1), 2)),
+    ("position_ids", put("position_ids", (1, 3), 0)),
+    ("labels", put("labels", (0, 1), 99)),
+    ("labels", put("labels", (2, 0), 53)),
+    ("loss_mask", unmasked),
+    ("loss_weights", put("loss_weights", (0, 0), -1)),
+    ("loss_weights", put("loss_weights", (0, 0), 0)),
+    ("loss_weights", put("loss_weights", (0, 2), 0.5)),
+    ("loss_weights", put("loss_weights", (0, 2), -0.5)),
+    ("loss_weights", put("loss_weights", (0, 0), np.nan)),
+    ("loss_weights", put("loss_weights", (0, 0), np.inf)),
+    ("filler", train((0, 5))),
+    ("filler", train((0, 6))),
+    ("filler", train((1, 3))),
+    ("boundary", train((0, 2))),
+    ("trained", without_loss),
+    ("document_starts", put("document_starts", (0, 1), 2)),
+    ("document_starts", put("document_starts", (2, 1), 5)),
+    ("document_starts", put("document_starts", (1, slice(None)), [4, 0])),
+    ("document_starts", narrow),
+    ("continues", put("continues", (2, 1), True)),
+    ("continues", put("continues", (2, 0), False)),
+    ("continues", put("continues", (0, 1), True)),
+    ("continues", swap("continues", lambda a: a[:, :1])),
+    ("cu_seqlens", put("cu_seqlens", 1, 2)),
+    ("cu_seqlens", swap("cu_seqlens", lambda a: a[:-1])),
+    ("max_seqlen", swap("max_seqlen", lambda a: a + 1)),
+    ("max_seqlen", swap("max_seqlen", lambda a: a - 1)),
+    ("spans", swap("spans", moved)),
+    ("spans", swap("spans", lambda s: replace(s, at=s.at + 1))),
+    ("spans", swap("spans", lambda s: replace(s, length=s.length - 1))),
+    ("spans", swap("spans", lambda s: s.frames(0, 2))),
 ]
 
 
@@ -472,27 +327,23 @@ def test_the_batch_that_is_broken_below_is_right():
     report = check_batch(right(), seq_len=8)
     assert report.ok, report
     assert report.raise_if_wrong() is report
-    assert str(report) == (
-        "batch of 3 x 8: all laws hold.\n"
-        "  facts: rows 3, seq_len 8, label_layout aligned, positions reset, documents 5, "
-        "fill 83.3%, trained_tokens 15, boundary_trained 0"
-    )
+    facts = report.facts
+    assert (facts.rows, facts.seq_len, facts.documents, facts.trained_tokens) == (3, 8, 5, 15)
 
 
-@pytest.mark.parametrize(("law", "change", "told"), BREAKS)
-def test_a_batch_that_breaks_one_law_is_found_to_break_that_one(law, change, told):
+@pytest.mark.parametrize(("law", "change"), BREAKS)
+def test_a_batch_that_breaks_one_law_is_found_to_break_that_one(law, change):
     batch = copy.deepcopy(right())
     change(batch)
     report = check_batch(batch)
     assert broken(report) == {law}, report
-    assert str(report.problems[0]) == told
     assert not report.ok
     with pytest.raises(ValueError, match=law):
         report.raise_if_wrong()
 
 
 def test_every_law_is_broken_by_some_test():
-    assert {law for law, _, _ in BREAKS} == {*LAWS, "shape", "dtype"}
+    assert {law for law, _ in BREAKS} == {*LAWS, "shape", "dtype"}
 
 
 def test_filler_of_minus_one_is_found():
@@ -554,19 +405,6 @@ def test_no_single_wrong_cell_stays_unnoticed(data):
     assert not check_batch(batch).ok
 
 
-def test_problems_are_told_a_few_of_each_law_and_counted_all():
-    batch = right()
-    batch["attention_mask"] = ~batch["attention_mask"]
-    report = check_batch(batch)
-    assert report.totals == {"attention_mask": 24}
-    assert [str(p) for p in report.problems] == [
-        f"row 0, cell {cell}: found False, right is True" for cell in range(3)
-    ]
-    text = str(report)
-    assert "batch of 3 x 8: 24 problems." in text
-    assert "attention_mask: 24\n    row 0, cell 0: found False, right is True" in text
-
-
 def test_places_are_named_by_what_they_are():
     batch = right()
     batch["document_starts"][0, 1] = 2
@@ -595,13 +433,12 @@ def test_a_batch_without_a_loss_is_found():
 
 @pytest.mark.parametrize("nothing", [{}, {"text": ["a"]}, {"tokens": [1, 2]}, SimpleNamespace()])
 def test_what_has_nothing_to_judge_is_refused(nothing):
-    with pytest.raises(tl.ConfigError, match=r"^batch: found .* must be given as \[B, S\]"):
-        check_batch(nothing)
+    refused(lambda: check_batch(nothing), tl.ConfigError, "batch")
 
 
 def test_an_unknown_layout_is_refused_with_the_near_miss():
-    with pytest.raises(tl.ConfigError, match=r"label_layout: .*Did you mean 'shifted'"):
-        check_batch(right(), label_layout="shift")
+    wrong = {"label_layout": "shift"}
+    refused(lambda: check_batch(right(), **wrong), tl.ConfigError, "label_layout", "'shift'")
 
 
 def test_an_array_is_not_changed_by_looking_at_it():

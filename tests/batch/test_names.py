@@ -9,10 +9,8 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.batch import attention
-from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
-from tokenloom.batch.views.named import KEYS, _names, all_fields, fields_for
-from tokenloom.limits import limits
+from tokenloom.batch.views.named import KEYS, _names, all_fields
 
 
 @pytest.fixture(scope="module")
@@ -214,12 +212,6 @@ def test_c_26_masks_and_ids_are_exported_in_the_dtype_that_is_asked_for(batch):
     assert usual["input_ids"].dtype == np.int32
 
 
-def test_fields_adds_arrays_by_name(batch):
-    made = batch.torch(fields=("segment_ids", "step_loss_tokens", "loss_weights"))
-    assert made["step_loss_tokens"].tolist() == [batch.step_loss_tokens] * 4
-    assert made["loss_weights"].dtype == torch.float32
-
-
 def test_the_loader_takes_the_names_people_know(store):
     made = next(tl.Loader(store.pack(16), 4, fields=("input_ids", "step_loss_tokens")))
     assert "step_loss_tokens" in made.__dict__
@@ -273,54 +265,6 @@ def test_a_part_of_a_batch_is_the_batch_of_these_rows(store, weighted, kinds):
 # -- step_loss_tokens ----------------------------------------------------------------------
 
 
-def hidden(store, weighted):
-    run = store.pack(32).shuffle()
-    return run.edit(at=5, quarantine=[("main", 4)])
-
-
-RUNS = {
-    "windows": lambda store, weighted: store.windows(16).shuffle(),
-    "windows with look-ahead": lambda store, weighted: store.windows(16, lookahead=True),
-    "packed": lambda store, weighted: store.pack(16).shuffle(),
-    "packed with EOS": lambda store, weighted: store.pack(16, add_eos=True, eos_id=2),
-    "inserted EOS untrained": lambda store, weighted: store.pack(
-        16, add_eos=True, eos_id=2, train_on_eos=False, eos_mask="inserted"
-    ),
-    "across boundaries": lambda store, weighted: store.pack(16, mask_boundary_loss=False),
-    "stored weights": lambda store, weighted: weighted.pack(16).shuffle(),
-    "a mix": lambda store, weighted: tl.mix({"a": store.pack(16), "b": weighted.windows(16)}),
-    "lanes": lambda store, weighted: store.windows(16).block_shuffle(window_blocks=1, lanes=3),
-    "quarantine": hidden,
-    "spliced": lambda store, weighted: store.splice(16, content_length=8),
-}
-
-
-@pytest.mark.parametrize("kind", RUNS)
-def test_ruling_39_step_loss_tokens_are_those_of_all_ranks(store, weighted, kind):
-    run = RUNS[kind](store, weighted)
-    for world in (1, 3):
-        ranks = [tl.Loader(run, 5, rank, world, end="pad") for rank in range(world)]
-        for step in zip(*ranks, strict=True):
-            counted = sum(int(batch.trained().sum()) for batch in step)
-            assert [batch.step_loss_tokens for batch in step] == [counted] * world
-
-
-def test_ruling_39_some_steps_are_counted_at_once_and_no_more(store, monkeypatch):
-    planned = []
-    really = Renderer.plan
-
-    def plan(self, indices):
-        planned.append(len(indices))
-        return really(self, indices)
-
-    monkeypatch.setattr(Renderer, "plan", plan)
-    with tl.Loader(toy_run(store, epochs=None), 2, prefetch=0) as loader:
-        together = limits().counted_steps
-        counts = [loader._maker.loss_tokens(step) for step in range(together + 1)]
-    assert planned == [2 * together] * 2
-    assert len(set(counts)) > 1
-
-
 def test_ruling_39_no_row_of_another_rank_is_read(weighted):
     run = weighted.pack(16)
     loader = tl.Loader(run, 8, 0, 2, prefetch=0, fetch="rows")
@@ -335,9 +279,3 @@ def test_counts_that_depend_on_token_values_are_refused_with_the_way_out(store):
     made = next(tl.Loader(store.pack(16, train_on_eos=False, eos_id=5), 4))
     with pytest.raises(tl.ConfigError, match=r"Add up batch\.loss_tokens over the ranks"):
         _ = made.step_loss_tokens
-
-
-def test_a_misspelt_field_is_refused_when_an_adapter_is_made():
-    assert fields_for("plain", ("index", "loss_weights"))[-1] == "loss_weights"
-    with pytest.raises(tl.ConfigError, match=r"fields: found 'lables'.*Did you mean 'labels'"):
-        fields_for("hf", ("lables",))

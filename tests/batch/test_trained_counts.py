@@ -1,102 +1,17 @@
 """Every count of trained tokens is that of the rendered rows, with loss columns and without."""
 
 import json
-import warnings
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from toydata import ToyStore
 
 import tokenloom as tl
-from tokenloom.batch.trained import TrainedCount
 from tokenloom.cli import main
 from tokenloom.inspect import coverage
-from tokenloom.layout.pack.packers import STRATEGIES
-from tokenloom.order.prices import RunPrices
-from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource
-
-documents = st.lists(
-    st.lists(
-        st.integers(0, 17).flatmap(lambda n: st.lists(st.integers(1, 9), min_size=n, max_size=n)),
-        max_size=7,
-    ),
-    min_size=1,
-    max_size=3,
-)
-renders = st.fixed_dictionaries(
-    {"mask_boundary_loss": st.booleans(), "label_layout": st.sampled_from(["aligned", "shifted"])}
-)
-windows = st.fixed_dictionaries(
-    {"kind": st.just("windows"), "tail": st.sampled_from(["drop", "keep"]), "ahead": st.booleans()}
-)
-packs = st.fixed_dictionaries(
-    {
-        "kind": st.just("pack"),
-        "strategy": st.sampled_from(["sequential", *STRATEGIES]),
-        "overflow": st.sampled_from(["split", "truncate", "drop"]),
-        "stride": st.integers(0, 2),
-        "mask_overlap": st.booleans(),
-        "bos": st.booleans(),
-        "eos": st.sampled_from([None, True, "untrained"]),
-        "ahead": st.booleans(),
-        "overlap": st.integers(0, 1),
-        "group_docs": st.sampled_from([3, 10_000]),
-        "min_row_len": st.sampled_from([1, 3]),
-    }
-)
-either = {
-    "kind": st.just("splice"),
-    "content_length": st.integers(2, 5),
-    "bos": st.sampled_from([False, 11]),
-    "eos_before": st.sampled_from([False, 12]),
-}
-splices = st.one_of(
-    st.fixed_dictionaries(
-        {**either, "content_start_mode": st.just("cyclic_roll"), "roll_loss": st.booleans()}
-    ),
-    st.fixed_dictionaries(
-        {**either, "content_start_mode": st.sampled_from(["anchor_start", "slide_within"])}
-    ),
-    st.fixed_dictionaries(
-        {
-            **either,
-            "content_start_mode": st.just("coverage_balanced"),
-            "edge": st.sampled_from(["inside", "clip"]),
-            "fill": st.sampled_from(["one", "pack"]),
-            "offset_jitter": st.integers(0, 1),
-        }
-    ),
-)
-
-
-def laid_out(part, seq_len, plan, render):
-    """The dataset of a drawn plan, or None where its options exclude each other."""
-    plan = dict(plan)
-    kind, ahead = plan.pop("kind"), plan.pop("ahead", False)
-    if kind == "windows":
-        return part.windows(seq_len, lookahead=ahead, **plan, **render)
-    if kind == "pack":
-        bos, eos = plan.pop("bos"), plan.pop("eos")
-        if bos:
-            plan |= {"add_bos": True, "bos_id": 11}
-        if eos:
-            plan |= {"add_eos": True, "eos_id": 12}
-        if eos == "untrained":
-            plan |= {"train_on_eos": False, "eos_mask": "inserted"}
-        if plan["strategy"] != "sequential" or not ahead:
-            plan["overlap"] = 0
-        if plan["strategy"] == "sequential":
-            plan["overflow"] = "split"
-        if plan["strategy"] == "sequential" or plan["overflow"] != "split":
-            plan["stride"] = 0
-        plan["stride"] = min(plan["stride"], seq_len - 1)
-        return part.pack(seq_len, lookahead=ahead, **plan, **render)
-    return part.splice(seq_len, **plan, **render)
 
 
 def columned(shards, which, random):
@@ -110,93 +25,6 @@ def columned(shards, which, random):
                 lambda ids, values=values: np.array([random.choice(values) for _ in ids]),
             )
     return made
-
-
-def counted(dataset):
-    """What the counter says of all rows of an epoch, and what rendering them gives."""
-    (source,) = dataset.sources.values()
-    count = TrainedCount(source.render)
-    found = RunPrices(dataset.run, 0, count).prices(0, len(dataset)).tolist()
-    rendered = dataset.batch(range(len(dataset))).trained().sum(axis=1).tolist()
-    return found, rendered
-
-
-@settings(max_examples=150)
-@given(
-    documents,
-    st.integers(2, 7),
-    st.one_of(windows, packs, splices),
-    renders,
-    st.integers(0, 3),
-    st.sampled_from(["whole", "split", "select"]),
-    st.integers(1, 9),
-    st.randoms(use_true_random=False),
-)
-def test_the_count_of_a_row_is_that_of_its_rendered_loss_mask(
-    shards, seq_len, plan, render, which, chosen, step, random
-):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fmt, "COUNT_TOKENS", step)
-        with ToyStore(shards, columns=columned(shards, which, random)) as toy:
-            part = toy.store
-            if chosen == "split":
-                part = part.split({"a": 0.6, "b": 0.4})["a"]
-            if chosen == "select":
-                full = np.flatnonzero(part.lengths)
-                assume(len(full))
-                part = part.select(doc_index=full[::2][::-1].tolist())
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    dataset = laid_out(part, seq_len, plan, render)
-                except tl.ConfigError:  # a splice whose options exclude each other
-                    assume(plan["kind"] != "splice")
-                    raise
-                assume(len(dataset))
-                found, rendered = counted(dataset)
-                assert found == rendered
-
-
-@pytest.mark.filterwarnings("ignore:splice")
-@pytest.mark.parametrize("roll_loss", [True, False])
-@pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("which", [0, 1, 2, 3])
-def test_a_seam_of_a_rolled_document_is_counted_where_it_is_trained(roll_loss, masked, which):
-    random = Random(which)
-    shards = [[[1, 2, 3, 4, 5, 6]]]
-    with ToyStore(shards, columns=columned(shards, which, random)) as toy:
-        options = {"content_start_mode": "cyclic_roll", "content_length": 4}
-        render = {"roll_loss": roll_loss, "mask_boundary_loss": masked}
-        found, rendered = counted(toy.store.splice(8, **options, **render))
-        assert found == rendered
-        assert which or set(found) == ({3} if roll_loss else {2, 3})
-
-
-@settings(max_examples=60)
-@given(
-    documents,
-    st.integers(2, 9),
-    packs,
-    st.integers(1, 3),
-    st.booleans(),
-    st.randoms(use_true_random=False),
-)
-def test_a_packing_plan_counts_the_tokens_that_the_run_trains(
-    shards, seq_len, plan, which, part, random
-):
-    plan = {**plan, "eos": plan["eos"] and True}
-    with ToyStore(shards, columns=columned(shards, which, random)) as toy:
-        source = toy.store.split({"a": 0.6, "b": 0.4})["a"] if part else toy.store
-        layout = "shifted" if plan["ahead"] else "aligned"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = laid_out(source, seq_len, plan, {"label_layout": layout})
-            spec = dataset.sources["main"].config.layout
-            options = {name: getattr(spec, name) for name in spec.__slots__}
-            planned = tl.plan_packing(source, **options)
-            batch = dataset.batch(range(len(dataset))).trained().sum() if len(dataset) else 0
-        assert planned.rows == len(dataset)
-        assert planned.tally.trained == batch
 
 
 def test_the_plan_of_the_finding_counts_8_not_24(tmp_path, capsys):

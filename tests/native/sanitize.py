@@ -17,7 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS = ["tests/batch/test_cells.py", "tests/random/test_compiled_order.py"]
 TESTS += [
-    "tests/batch/test_compiled_tiles.py",
     "tests/layout/pack/test_packers.py",
     "tests/mixture/test_compiled_merge.py",
     "tests/store/test_payload.py",
