@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
-from tokenloom.errors import StoreCorrupt
+from tokenloom.errors import StoreError
 from tokenloom.foreign.companion import (
     Beside,
     Companion,
@@ -137,7 +137,7 @@ def _recalled(
         manifest = manifest_of(described, shards, tuple(kept["groups"]))
         if identity != "full" or _agrees(reader_of(inside, manifest, source)):
             return inside, manifest
-    except (ValueError, KeyError, TypeError, StoreCorrupt):
+    except (ValueError, KeyError, TypeError, StoreError):
         pass
     plan_cache.forget(KIND, key)  # sealed by a right sha256, and wrong all the same
     return None
