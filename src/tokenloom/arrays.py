@@ -68,8 +68,8 @@ def checked(values: Any, n: int | None, what: str) -> Int64:
         if low < 0 or high >= last:
             wrong = low if low < 0 else high
             allowed = f"0 to {last - 1:,}" if last else "none, it is empty"
-            of = "" if n is None else f" for {n:,}"
-            raise IndexError(f"{what} {wrong}: out of range{of}, allowed: {allowed}.")
+            of = "" if n is None else f" ({n:,} in all)"
+            raise IndexError(f"{what} {wrong}: out of range, allowed: {allowed}{of}.")
     return array.astype(np.int64)
 
 

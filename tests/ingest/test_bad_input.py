@@ -252,12 +252,12 @@ def test_the_command_line_says_what_to_type_in_errors_and_in_the_log(tmp_path):
 
     failed = run(str(tmp_path / "s"))
     assert failed.returncode == 3
-    assert "record 1 (line 2): there is no key 'text'" in failed.stderr
+    assert "record 1 (line 2): no key 'text'" in failed.stderr
     assert "--on-error skip" in failed.stderr
     done = run(str(tmp_path / "s"), "--on-error", "skip")
     assert done.returncode == 0
     assert "1 record skipped, 0 filtered; reasons:" in done.stderr
-    assert "1        1  skipped: there is no key 'text'" in done.stderr
+    assert "1        1  skipped: no key 'text'" in done.stderr
     assert f"their places: {tmp_path}/s/skipped-000001.jsonl" in done.stderr
     again = run(str(tmp_path / "s"), "--on-error", "skip", "--id-key", "text")
     assert again.returncode == 1
@@ -476,13 +476,13 @@ def test_reasons_are_counted_and_places_listed_also_over_a_resume(workers, tmp_p
         return [p["record"] + 100 * (p["input"] == "b.jsonl") for p in found]
 
     assert at("skipped: not valid JSON") == bad
-    assert at("skipped: there is no key 'text'") == other
+    assert at("skipped: no key 'text'") == other
     assert at("kept: empty text") == empty
     assert len(places) == len(bad) + len(other) + len(empty)
     assert [p["record"] + 100 * (p["input"] == "b.jsonl") for p in places] == sorted(
         bad + other + empty
     )
-    for count, reason in ((len(bad), "not valid JSON"), (len(other), "there is no key 'text'")):
+    for count, reason in ((len(bad), "not valid JSON"), (len(other), "no key 'text'")):
         assert f"{count:>10} {2:>8}  skipped: {reason}" in caplog.text
     assert store.reader.manifest.parts[0].skipped == len(bad) + len(other)
     assert store.verify(progress=False).ok

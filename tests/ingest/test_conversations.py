@@ -217,7 +217,7 @@ def test_conversations_are_detected_and_told_and_text_goes_first(build, caplog):
     asked = build([{**TALK, "text": "plain"}], chat=True)
     assert trained(asked) == "Hello\n|No.\n"
     assert asked.metadata(0)["text"] == "plain"
-    with pytest.raises(tl.InputError, match="there is no key 'text'"):
+    with pytest.raises(tl.InputError, match="no key 'text'"):
         build([TALK], chat=False, chat_template=None)
 
 

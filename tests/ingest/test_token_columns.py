@@ -309,9 +309,9 @@ def test_a_weight_that_does_not_fit_is_refused_not_infinite(tmp_path):
 def test_a_record_that_lacks_a_column_or_has_another_is_refused(tmp_path, name):
     bare = {"input_ids": [4]}
     full = bare | {name: SAME.get(name, [1])[-1:]}
-    with pytest.raises(tl.InputError, match=f"record 1.*: there is no key '{name}'"):
+    with pytest.raises(tl.InputError, match=f"record 1.*: no key '{name}'"):
         tl.build([full, bare], tmp_path / "a", **IDS)
-    with pytest.raises(tl.InputError, match=f"record 1.*: there is no key '{name}'"):
+    with pytest.raises(tl.InputError, match=f"record 1.*: no key '{name}'"):
         tl.build([full, bare | {name: None}], tmp_path / "a", **IDS)
     with pytest.raises(tl.InputError, match=f"record 1.*: it has '{name}', which the first record"):
         tl.build([bare, full], tmp_path / "a", **IDS)

@@ -298,7 +298,7 @@ class Endless(Again):
 def test_a_source_that_says_it_never_ends_is_refused_where_all_must_end(source):
     if isinstance(source, Thing):
         source = type("Says", (Again,), {"is_infinite": True})([[1]])
-    with pytest.raises(tl.ConfigError, match=r"sources\.a: it says that it never ends"):
+    with pytest.raises(tl.ConfigError, match=r"sources\.a: .*never ends"):
         interleave({"a": source, "b": [[1]]})
     assert interleave({"a": source, "b": [[1]]}, stop="first_exhausted").is_finite
 

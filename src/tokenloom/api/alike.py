@@ -41,8 +41,9 @@ def check_tokenizers(where: str, sources: Mapping[str, Source]) -> None:
     if len(pair) == 2:
         raise ConfigError(
             f"{where}: sources {pair[0]!r} and {pair[1]!r} have different tokenizers: "
-            f"{_differing(stores[pair[0]], stores[pair[1]])}. An id may mean another "
-            "token in each. Build both with one tokenizer, or pass different_tokenizers=True."
+            f"{_differing(stores[pair[0]], stores[pair[1]])}. The same id may "
+            "stand for different tokens. Build both with one tokenizer, or pass "
+            "different_tokenizers=True."
         )
 
 

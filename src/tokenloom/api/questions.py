@@ -131,7 +131,9 @@ class Questions(ABC):
             raise ConfigError("at: found both or neither of index and step, allowed: one of them.")
         if step is not None:
             if steps is None:
-                raise ConfigError("at: a step has no rows without batch_size, give it as well.")
+                raise ConfigError(
+                    f"at: step={step} needs batch_size, the rows of a step. Pass both."
+                )
             number = integer("step", step)
             if row is None:
                 return self._examples(examples_of_step(self.run, steps, number), options)

@@ -376,8 +376,8 @@ def _reopened(
 def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
     if config.get(name, value) != value:  # a missing key is reported with the others
         raise ConfigError(
-            f"$.{name}: found {config[name]!a:.100}, and this version knows {value!r}: make "
-            "the dataset again and take its describe(), or use the version that wrote this."
+            f"$.{name}: found {config[name]!a:.100}, but this version reads {value!r}. Make the "
+            "dataset again and call describe(), or use the version of tokenloom that wrote this."
         )
 
 

@@ -143,7 +143,6 @@ def _refused(store: Store, limits: Limits, lost: list[Loss]) -> ConfigError:
         for what, document, count in lost
     ]
     return ConfigError(
-        f"{store.path}: {limits.name} cannot hold {'; '.join(told)}. Pass lossy=True to leave that "
-        "out and have it written beside the export, or take a format that holds it: docs/stores.md "
-        "has the table."
+        f"{store.path}: {limits.name} cannot hold {'; '.join(told)}. Pass lossy=True to write "
+        "that into a file beside the export, or choose a format that holds it (see docs/stores.md)."
     )

@@ -389,7 +389,7 @@ def take(record: Mapping[str, Any], key: str, what: str, others: Iterable[str | 
     if key in record and (record[key] is not None or key not in PER_TOKEN):
         return record[key]
     has = choices(key, record) + _likely(record, what, others)
-    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
+    raise BadRecord(f"no key {key!r}; the record has: {has}")
 
 
 def _likely(record: Mapping[str, Any], what: str, others: Iterable[str | None]) -> str:

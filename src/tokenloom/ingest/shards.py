@@ -259,7 +259,7 @@ class _Stream:
 
 
 def _bad_record(text: str) -> InputError:
-    return InputError(f"{text} Mend the record, or pass on_error='skip' to leave such records out.")
+    return InputError(f"{text} Fix the record, or pass on_error='skip' to skip it.")
 
 
 def check_first_records(plan: BuildPlan) -> None:

@@ -119,8 +119,8 @@ def reason_of(message: str) -> str:
 
     >>> reason_of("not valid JSON (unexpected end, character 12) in '{', allowed: one object.")
     'not valid JSON'
-    >>> reason_of("there is no key 'text' (the text); it has: body, lang.")
-    "there is no key 'text'"
+    >>> reason_of("no key 'text'; the record has: body, lang.")
+    "no key 'text'"
     >>> reason_of("not valid UTF-8: byte 0xe9 at byte 3 of the text.")
     'not valid UTF-8'
     >>> reason_of("'loss_mask' has 3 values for 4 ids")

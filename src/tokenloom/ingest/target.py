@@ -215,8 +215,8 @@ def refuse(root: Place, standing: Standing) -> None:
     """Raises if a directory without a manifest holds anything that is not ours."""
     if standing.strangers:
         raise StoreExists(
-            f"{root}: this directory holds other things ({', '.join(standing.strangers[:3])}). "
-            "Name a new directory for the store; nothing here was touched."
+            f"{root}: the directory holds other files ({', '.join(standing.strangers[:3])}), and "
+            "nothing was changed. Choose a new directory for the store."
         )
 
 

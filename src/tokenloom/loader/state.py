@@ -309,7 +309,7 @@ def read_state(path: str | Place) -> dict[str, Any]:
     except StoreError as error:
         raise StateError(str(error)) from error
     if raw is None:
-        raise StateError(f"{target}: there is no such file. Allowed: what write_state wrote.")
+        raise StateError(f"{target}: no such file. Pass a file that write_state wrote.")
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:

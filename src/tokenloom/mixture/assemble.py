@@ -93,8 +93,8 @@ def _check_moment(at: int, before: int, n: int | None) -> None:
     """Refuse an edit before the last one, or after the end."""
     if at < before:
         raise ConfigError(
-            f"edit: at={at:,} is before the last edit, at {before:,}; what was decided then cannot "
-            f"be undone. Allowed: {before:,} or more."
+            f"edit: at={at:,} is before the last edit (at={before:,}), which cannot be undone. "
+            f"Allowed: {before:,} or more."
         )
     if n is not None and at > n:
         raise ConfigError(

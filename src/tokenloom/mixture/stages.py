@@ -201,8 +201,8 @@ def _grown(sources: Sequence[TimedSource], stage: Stage, change: Change) -> list
 def _check(change: Change, stage: Stage, rule: Rule) -> None:
     if change.at < stage.at:
         raise ConfigError(
-            f"edit: at={change.at:,} is before the last edit, at {stage.at:,}; what was decided "
-            f"then cannot be undone. Allowed: {stage.at:,} or more."
+            f"edit: at={change.at:,} is before the last edit (at={stage.at:,}), which cannot be "
+            f"undone. Allowed: {stage.at:,} or more."
         )
     if change.at > stage.merge.longest:
         raise ConfigError(

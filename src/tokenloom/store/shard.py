@@ -119,8 +119,8 @@ def are_plain(columns: Iterable[OpenColumn]) -> bool:
 def corrupt(where: str, what: str) -> StoreCorrupt:
     """The error for bytes that are not what was published."""
     return StoreCorrupt(
-        f"{where}: {what}. The bytes differ from what was published, so none of them is used; "
-        "restore the file from a copy or build the store again. `tokenloom verify` checks all."
+        f"{where}: {what}. The bytes are not those that were written, so they are not used. "
+        "Restore the file from a copy, or build the store again; `tokenloom verify` checks all."
     )
 
 

@@ -361,8 +361,8 @@ def _check_sources(
         feed = feeds[name]
         if options.stop == "all_exhausted" and not feed.finite:
             raise ConfigError(
-                f"sources.{name}: it says that it never ends, so stop='all_exhausted' would never "
-                "happen; allowed: 'first_exhausted' and 'repeat'."
+                f"sources.{name}: the source never ends, so stop='all_exhausted' would never "
+                "apply. Allowed: stop='first_exhausted' or 'repeat'."
             )
         if (feed.once or feed.stateful) and id(source) in seen:
             raise ConfigError(

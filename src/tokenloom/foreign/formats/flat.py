@@ -144,8 +144,8 @@ def _dtype_of(place: ForeignPlace, name: str) -> str:
     size = place.size(name) or 0
     fits = [one for one in DTYPES if size % np.dtype(one).itemsize == 0]
     raise ConfigError(
-        f"{place.where(name)}: it has no header, so it does not say how ids are stored. Say it: "
-        f"dtype= one of {', '.join(fits)}."
+        f"{place.where(name)}: the file has no header, so the type of its ids is unknown. "
+        f"Pass dtype=, one of {', '.join(fits)}."
     )
 
 

@@ -197,9 +197,9 @@ def fitted(
         place = int(documents.number[which])
         name = place if names is None else int(names[place])
         raise ConfigError(
-            f"overflow: document {name:,} has {documents.cells[which]:,} tokens with its "
-            f"specials, but a frame has {width:,} cells ({int(long.sum()):,} such documents). Use "
-            "overflow='split', or a longer seq_len."
+            f"overflow: document {name:,} has {documents.cells[which]:,} tokens, specials "
+            f"included, and a row holds {width:,} ({int(long.sum()):,} documents are too long). "
+            "Use overflow='split', or a longer seq_len."
         )
     if overflow == "drop":
         gone = documents.length[long]

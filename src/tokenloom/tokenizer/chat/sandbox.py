@@ -67,7 +67,7 @@ class _Meter:
     def too_long(self) -> TemplateFailed:
         return TemplateFailed(
             f"the chat template writes more than {self.limit} bytes, the most allowed; shorten the "
-            "conversation or mend the template, or pass a larger max_record_bytes"
+            "conversation, fix the template, or pass a larger max_record_bytes"
         )
 
 
