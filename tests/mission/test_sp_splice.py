@@ -932,3 +932,13 @@ def test_ruling_34_documents_much_shorter_than_k_warn_with_their_rows(shared_sto
         splice(documents, 16, fill="pack", **options)
         splice(documents, 16, adaptive_k=False, **options)
         splice(shared_store_of(range(10, 14)), 16, **options)  # L = K / 4
+
+
+def test_the_eos_before_a_splice_is_there_in_a_mix_whose_sources_are_padded_differently(five):
+    spliced = splice(five, 5, content_length=3, eos_before=99, pad_id=0)
+    packed = five.pack(5, pad_id=7).epochs(None)
+    run = tl.mix({"packed": packed, "spliced": spliced}, rule="round_robin")
+    batch = run.batch(range(4))
+    rows = batch.tokens.tolist()
+    assert [rows[i] for i in (1, 3)] == [run[i].tokens[0].tolist() for i in (1, 3)]
+    assert {tuple(row[:2]) for row in (rows[1], rows[3])} == {(0, 99)}

@@ -36,7 +36,7 @@ from tokenloom.batch.views.html import SHOWN
 from tokenloom.batch.views.named import Named
 from tokenloom.batch.views.token_words import token_strings
 from tokenloom.errors import NoTrainedTokens
-from tokenloom.layout.spans import EOS, Spans
+from tokenloom.layout.spans import EOS, EOS_BEFORE, Spans
 from tokenloom.page.inline import View
 from tokenloom.store.handles import lazy
 
@@ -131,12 +131,19 @@ class Batch(Named):
             seq_len = self.tokens.shape[1]
             part = Batch(self._cells[rows], self.index[rows], seq_len, alone, details)
             if kind.render.pad_id != self._render.pad_id:
-                tiles = part._tiles_of(self._cells.shape[1])
-                filler = np.repeat(tiles.segment == 0, tiles.length).reshape(part._cells.shape)
-                part._cells[filler] = kind.render.pad_id
+                part._cells[part._is_filler()] = kind.render.pad_id
                 self._cells[rows] = part._cells
             found.append((rows, part))
         return found
+
+    def _is_filler(self) -> Bool:
+        """Which cells hold the padding token [B, width]."""
+        spans, width = self.spans, self._cells.shape[1]
+        tiles = self._tiles_of(width)
+        filler = np.repeat(tiles.segment == 0, tiles.length)
+        before = (spans.flags & EOS_BEFORE) != 0  # an EOS is in the filler cell before these
+        filler[(spans.row * width + spans.at - 1)[before]] = False
+        return filler.reshape(self._cells.shape)
 
     def __copy__(self) -> Batch:
         made = Batch.__new__(Batch)
