@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from known_stores import build
 from lawbook import law
 from random_runs import Recipe, Source, draw_run, length_of, make_run
 from test_order_laws import rows_of
@@ -115,3 +116,13 @@ def test_a_source_that_joins_does_not_dominate(known, draw):
         counts[name] += 1
         total = sum(counts.values())
         assert abs(counts["b"] - total / (1 + weight)) <= 1.5
+
+
+def test_a_run_without_rows_may_grow(known, tmp_path):
+    """All of its documents are too short; those that are appended are not."""
+    short = build(tmp_path / "store", [[1, 2], [3]])
+    run = short.pack(8, min_row_len=5).epochs(1)
+    assert len(run) == 0
+    store = build(tmp_path / "store", [[4, 5, 6, 7, 8, 9]], first=2, append=True)
+    grown = run.edit(at=0, append={"main": store})
+    assert grown.batch(range(len(grown))).tokens.tolist() == [[4, 5, 6, 7, 8, 9, 0, 0]]

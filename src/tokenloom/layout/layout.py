@@ -96,7 +96,8 @@ class Phases:
     def place(self, index: int) -> tuple[int, int]:
         """The epoch of an example, and how many examples of that epoch precede it."""
         phase = bisect.bisect_right(self.first, index) - 1 if len(self.first) > 1 else 0
-        inner, rest = divmod(index - int(self.first[phase]), int(self.rows[phase]))
+        # an epoch may have no rows until documents are appended
+        inner, rest = divmod(index - int(self.first[phase]), max(1, int(self.rows[phase])))
         return int(self.epoch[phase]) + inner, rest
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
