@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from lawbook import numpy_alone
+
 import tokenloom as tl
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 12, 16, 17, 23, 30)
@@ -26,9 +28,13 @@ class Known:
 
 
 class Stores(dict[str, Known]):
-    """Name → store; a failure prints the names only. Tests may write into `folder`."""
+    """Name → store; a failure prints the names only. Tests may write into `folder`.
+
+    `numpy` are the same stores, to be opened and read without the compiled loops.
+    """
 
     folder: Path
+    numpy: Stores
 
     def __repr__(self) -> str:
         return f"Stores({', '.join(self)})"
@@ -48,10 +54,19 @@ def build(folder: Path, documents, *, weights=None, first=0, **options) -> tl.St
 
 
 def make_known(folder: Path) -> Stores:
+    """All stores, and once more without the compiled loops."""
+    known = _made(folder / "usual")
+    with numpy_alone():
+        known.numpy = _made(folder / "numpy")
+    return known
+
+
+def _made(folder: Path) -> Stores:
     """Name → store. `first`, `second`, `third` are one store that grew twice."""
     grown = drawn_documents(5, 25)
     known = Stores()
     known.folder = folder
+    folder.mkdir()
     for name, start, stop in (("first", 0, 14), ("second", 14, 19), ("third", 19, 25)):
         store = build(folder / "grown", grown[start:stop], first=start, append=start > 0)
         known[name] = Known(store, grown[:stop])

@@ -9,32 +9,62 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenloom as tl
+from tokenloom import native
 from tokenloom.testing import tiny
 
 Law = Callable[[Any, random.Random], None]
 
 LAWS: dict[str, Law] = {}
 
+WAYS = ("usual", "tiny", "NumPy", "tiny NumPy")
 
-def law(function: Law) -> Law:
-    """A test of the law on random runs; for some of them all internal sizes are tiny."""
+
+def law(function: Law | None = None, *, examples: float = 1.0) -> Any:
+    """A test of the law on random runs; for some of them all internal sizes are tiny.
+
+    Args:
+        function: the law.
+        examples: how many, as a multiple of those of the Hypothesis profile.
+    """
+    if function is None:
+        return lambda function: law(function, examples=examples)
     LAWS[function.__name__.removeprefix("test_")] = function
 
-    def test(known, draw, small):
-        with tiny() if small else contextlib.nullcontext():
-            function(known, draw)
+    def test(known, draw, way):
+        check(function, known, draw, way)
 
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(test, name, getattr(function, name))
-    return given(draw=st.randoms(use_true_random=True), small=st.booleans())(test)
+    count = max(1, round(examples * settings().max_examples))
+    drawn = given(draw=st.randoms(use_true_random=True), way=st.sampled_from(WAYS))
+    return settings(max_examples=count)(drawn(test))
+
+
+def check(function: Law, known, draw: random.Random, way: str = "usual") -> None:
+    """The law on what is drawn: with tiny internal sizes, or without the compiled loops."""
+    with (
+        tiny() if "tiny" in way else contextlib.nullcontext(),
+        numpy_alone() if "NumPy" in way else contextlib.nullcontext(),
+    ):
+        function(known.numpy if "NumPy" in way else known, draw)
+
+
+@contextlib.contextmanager
+def numpy_alone() -> Iterator[None]:
+    """As with TOKENLOOM_NATIVE=0. What was opened before still has its compiled parts."""
+    compiled, native.compiled = native.compiled, None
+    try:
+        yield
+    finally:
+        native.compiled = compiled
 
 
 def breaks(function: Law, known, seeds=range(40)) -> bool:

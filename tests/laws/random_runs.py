@@ -43,18 +43,31 @@ SHARES: tuple[dict[str, Any], ...] = (
     {"sampler": "stream", "balance_tau": 1, "epoch_length": 9},
     {"sampler": "enumerate"},
 )
-# their rows are drawn by keys or change with the epoch: the oracle of rows does not know them
-DRAWN_SPLICES: tuple[dict[str, Any], ...] = (
+RARE_SPLICES: tuple[dict[str, Any], ...] = (
     {"offset_jitter": 2, "content_stride": 2, "content_length": 4},
     {"offset_jitter": 2, "jitter_mode": "low_discrepancy", "content_length": 4},
     {"content_start_mode": "slide_within", "shuffle_content": True, "shuffle_offsets": True},
+    {"sampler": "enumerate", "shuffle_content": 3, "shuffle_per_epoch": False},
+    {"content_start_mode": "cyclic_roll", "shuffle_offsets": 2, "offset_seed": 5},
     {"grid": (2, 2)},
+    {"grid": (3, 4), "content_length": 4},
     {"content_length": {0: 3, 10: 5}},
     {"doc_growth": {0: 3, 2: 6}},
+    {"doc_schedule": {0: 2, 12: 5}},
     {"alpha": 0.5, "content_length": 4},
+    {"alpha": 1.5, "content_length": 5, "content_stride": 2},
     {"alpha": 1.0, "content_length": 4, "edge_mode": "duplicate"},
     {"sampler": "stream"},
     {"sampler": "quota", "balance_tau": 0.5},
+    {"max_epochs": 1.5},
+    {"min_copy_len": 4, "adaptive_k": False},
+    {"balance_measure": "starts", "sampler": "quota"},
+)
+OF_DOCUMENTS: tuple[dict[str, Any], ...] = (
+    {"doc_weights": [1, 0, 2.5], "sampler": "quota"},
+    {"doc_strides": [1, 3]},
+    {"doc_groups": [0, 0, 1, 2], "sampler": "quota", "balance_tau": 0.5},
+    {"doc_alphas": [0.0, 1.0, 0.3], "content_length": 4},
 )
 
 
@@ -70,7 +83,6 @@ class Source:
     epochs: int | None = 1
     seed: int | None = None
     render: dict[str, Any] = field(default_factory=dict)
-    is_drawn: bool = False  # rows depend on keys that the oracle does not know
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,7 @@ def _source_from_json(plain: dict[str, Any]) -> Source:
         name: {int(k): v for k, v in value.items()} if isinstance(value, dict) else value
         for name, value in plain.get("options", {}).items()
     }  # schedules have numbers as keys, which JSON has not
+    plain = {name: value for name, value in plain.items() if name != "is_drawn"}  # of old ones
     return Source(**{**plain, "options": options})
 
 
@@ -147,6 +160,7 @@ ORDERS = {
     "era": lambda ds: ds.era_shuffle(5),
     "block": lambda ds: ds.block_shuffle(window_blocks=3),
     "cut block": lambda ds: ds.block_shuffle(io_block_size=2, window_blocks=3),
+    "merged block": lambda ds: ds.block_shuffle(window_blocks=2, shuffle_block_size=5),
     "lanes": lambda ds: ds.block_shuffle(io_block_size=2, window_blocks=2, lanes=3),
 }
 
@@ -158,9 +172,20 @@ def documents_of(source: Source, known):
 
 def make_source(source: Source, known) -> tl.Dataset:
     documents = documents_of(source, known)
-    run = getattr(documents, source.layout)(SEQ_LEN, **source.options, **source.render)
+    options = expanded(source.options, len(documents.lengths))
+    run = getattr(documents, source.layout)(SEQ_LEN, **options, **source.render)
     run = ORDERS[source.order](run).epochs(source.epochs)
     return run if source.seed is None else run.seed(source.seed)
+
+
+def expanded(options: dict[str, Any], documents: int) -> dict[str, Any]:
+    """The options of a layout; lists with a value for each document are repeated as needed."""
+    return {
+        name: [value[i % len(value)] for i in range(documents)]
+        if name.startswith("doc_") and isinstance(value, list)
+        else value
+        for name, value in options.items()
+    }
 
 
 def make_run(recipe: Recipe, known, *, blank: bool = True) -> tl.Dataset:
@@ -253,7 +278,6 @@ def draw_source(draw: random.Random, stores, lookahead: bool) -> Source:
         seed=draw.choice([None, None, 4]),
     )
     options: dict[str, Any]
-    is_drawn = False
     if layout == "windows":
         options = {"tail": draw.choice(["drop", "keep"]), "lookahead": lookahead}
         options["overlap"] = draw.randrange(2) if lookahead else 0
@@ -261,9 +285,9 @@ def draw_source(draw: random.Random, stores, lookahead: bool) -> Source:
     elif layout == "pack":
         options = _draw_pack(draw, lookahead)
     else:
-        options, is_drawn = _draw_splice(draw)
+        options = _draw_splice(draw)
     render = _draw_render(draw, layout, options)
-    return replace(source, options=options, render=render, is_drawn=is_drawn)
+    return replace(source, options=options, render=render)
 
 
 def _draw_pack(draw: random.Random, lookahead: bool) -> dict[str, Any]:
@@ -290,15 +314,18 @@ def _draw_pack(draw: random.Random, lookahead: bool) -> dict[str, Any]:
     return options
 
 
-def _draw_splice(draw: random.Random) -> tuple[dict[str, Any], bool]:
+def _draw_splice(draw: random.Random) -> dict[str, Any]:
     options: dict[str, Any] = {"content_length": draw.choice([None, 3, 4, 6])}
-    if draw.random() < 0.3:
-        options |= draw.choice(DRAWN_SPLICES)
-        return options, True
     options |= draw.choice(SPLICES) | draw.choice(SHARES)
     if draw.random() < 0.3:
+        options |= draw.choice(RARE_SPLICES)
+    if draw.random() < 0.2:
+        options |= draw.choice(OF_DOCUMENTS)
+    if draw.random() < 0.3:
         options["bos"] = BOS
-    return options, False
+    if draw.random() < 0.1:
+        options["eos_before"] = EOS
+    return options
 
 
 def _draw_render(draw: random.Random, layout: str, options: dict[str, Any]) -> dict[str, Any]:

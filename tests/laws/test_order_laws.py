@@ -49,7 +49,10 @@ def test_every_epoch_has_every_row_of_its_layout_once(known, draw):
         return
     epoch = stored.locate(range(len(stored)))[0]
     edges = np.flatnonzero(np.diff(epoch, prepend=-1, append=epochs))
-    for first, last in pairwise(edges.tolist()):
+    whole = list(pairwise(edges.tolist()))
+    if "doc_schedule" in source.options or isinstance(source.options.get("content_length"), dict):
+        whole = whole[-1:]  # where the schedule cuts an epoch short, the others are not shown
+    for first, last in whole:
         assert Counter(rows_of(shuffled, first, last)) == Counter(rows_of(stored, first, last))
     assert (shuffled.locate(range(len(stored)))[0] == epoch).all()
 
@@ -124,7 +127,7 @@ def test_a_far_example_of_a_source_is_where_its_epoch_says(known, draw):
         run = make_run(recipe, known)
     except tl.ConfigError:
         return
-    if not slow.is_known or not slow.sources[0].rows(0):
+    if not slow.sources[0].rows(0) or len(slow.sources[0].parts[0].phases()) > 1:
         return
     rows = len(slow.sources[0].rows(0))
     far = [draw.randrange(rows * 10**6) for _ in range(8)]
@@ -148,6 +151,8 @@ def test_far_in_a_mix_the_source_that_has_consumed_least_comes_next(known, draw)
     }
     weights = {"a": draw.choice([1, 2.5]), "b": 1, "c": 0.5}
     cost = draw.choice(["rows", "tokens"])
+    if any({"add_bos", "add_eos", "bos"} & one.options.keys() for one in sources.values()):
+        cost = "rows"  # a row of inserted tokens alone costs 1, but holds no token
     mix = {"rule": "least_consumed", "weights": weights, "cost": cost, "stop": "restart"}
     try:
         run = make_run(Recipe(sources, draw.randrange(9), mix), known)
