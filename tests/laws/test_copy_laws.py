@@ -66,7 +66,7 @@ def leaves(value, path=()):
         yield path, value
 
 
-@law
+@law(examples=0.6)
 def test_a_saved_run_loads_as_the_same_run(known, draw):
     _, run = draw_run(draw, known)
     if not length_of(run):  # a file is of a run that can be trained
@@ -79,7 +79,7 @@ def test_a_saved_run_loads_as_the_same_run(known, draw):
     same_run(run, tl.load(path), length_of(run))
 
 
-@law
+@law(examples=0.6)
 def test_a_pickled_run_is_the_same_run(known, draw):
     _, run = draw_run(draw, known)
     same_run(run, pickle.loads(pickle.dumps(run)), length_of(run))

@@ -103,7 +103,7 @@ def test_steps_and_rows_of_places_are_those_of_a_loader(known, draw):
         assert one.index in {place.index for place in found}
 
 
-@law
+@law(examples=2)
 def test_next_is_the_first_place_after_an_index(known, draw):
     recipe, run = draw_run(draw, known)
     n = length_of(run)
@@ -121,7 +121,7 @@ def test_next_is_the_first_place_after_an_index(known, draw):
         assert not found
 
 
-@law
+@law(examples=0.6)
 def test_diff_is_what_comparing_all_arrays_says(known, draw):
     _, one = draw_run(draw, known)
     _, other = draw_run(draw, known)

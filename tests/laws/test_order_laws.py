@@ -57,7 +57,7 @@ def test_every_epoch_has_every_row_of_its_layout_once(known, draw):
     assert (shuffled.locate(range(len(stored)))[0] == epoch).all()
 
 
-@law
+@law(examples=2)
 def test_orders_are_bijections_and_equal_their_loops(known, draw):
     n, seed, epoch = draw.randrange(1, 300), draw.randrange(100), draw.randrange(3)
     size, window, lanes = draw.randrange(1, 20), draw.randrange(1, 4), draw.randrange(1, 6)
@@ -117,7 +117,7 @@ def test_a_mix_is_never_a_row_away_from_its_weights(known, draw):
         assert abs(counts["a"] / weights["a"] - counts["b"] / weights["b"]) <= 1
 
 
-@law
+@law(examples=3)
 def test_a_far_example_of_a_source_is_where_its_epoch_says(known, draw):
     """Epoch and row from one division and one permutation, without walking there."""
     source = replace(draw_source(draw, ("first", "weighted"), lookahead=False), epochs=None)
@@ -142,7 +142,7 @@ def test_a_far_example_of_a_source_is_where_its_epoch_says(known, draw):
         assert batch.tokens.tolist() == [one["tokens"] for one in expected]
 
 
-@law
+@law(examples=0.4)
 def test_far_in_a_mix_the_source_that_has_consumed_least_comes_next(known, draw):
     """The greedy rule at any index, from what was consumed there; earlier rows are not visited."""
     sources = {
@@ -168,7 +168,7 @@ def test_far_in_a_mix_the_source_that_has_consumed_least_comes_next(known, draw)
         assert consumed[name] <= least * (1 + 1e-12), (index, name, consumed)
 
 
-@law
+@law(examples=3)
 def test_what_a_run_consumed_is_what_its_examples_hold(known, draw):
     recipe, run = draw_run(draw, known)
     n = length_of(run)

@@ -41,7 +41,7 @@ def flat_edges(rows):
     return [*edges, len(rows) * SEQ_LEN]
 
 
-@law
+@law(examples=4)
 def test_every_array_is_what_the_recipe_says(known, draw):
     """Layouts, orders, epochs, mixes, edits and rendering against loops over documents."""
     recipe, run = draw_run(draw, known)
@@ -71,7 +71,7 @@ def test_every_array_is_what_the_recipe_says(known, draw):
         assert array.tolist() == expected, name
 
 
-@law
+@law(examples=2)
 def test_a_batch_of_any_indices_is_its_rows_one_by_one(known, draw):
     _, run = draw_run(draw, known)
     n = length_of(run)
@@ -254,7 +254,7 @@ def test_every_batch_passes_its_checks_and_every_run_its_audit(known, draw):
     assert certificate.ok, certificate
 
 
-@law
+@law(examples=2)
 def test_hidden_documents_are_filler_and_nothing_else_changes(known, draw):
     recipe, run = draw_run(draw, known)
     hidden = [(e["at"], *pair) for e in recipe.edits for pair in e.get("quarantine", ())]

@@ -935,7 +935,7 @@ def test_ruling_34_documents_much_shorter_than_k_warn_with_their_rows(shared_sto
 
 
 def test_the_eos_before_a_splice_is_there_in_a_mix_whose_sources_are_padded_differently(five):
-    spliced = splice(five, 5, content_length=3, eos_before=99, pad_id=0)
+    spliced = five.splice(5, content_length=3, eos_before=99, pad_id=0)
     packed = five.pack(5, pad_id=7).epochs(None)
     run = tl.mix({"packed": packed, "spliced": spliced}, rule="round_robin")
     batch = run.batch(range(4))
