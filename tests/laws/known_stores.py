@@ -6,9 +6,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from lawbook import numpy_alone
-
 import tokenloom as tl
+from tokenloom.testing import numpy_alone
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 12, 16, 17, 23, 30)
 SMALL = {"chunk_tokens": 64, "shard_tokens": 90, "inner": 16}  # several shards, many checksums

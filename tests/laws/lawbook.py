@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom import native
-from tokenloom.testing import tiny
+from tokenloom.testing import numpy_alone, tiny
 
 Law = Callable[[Any, random.Random], None]
 
@@ -55,16 +54,6 @@ def check(function: Law, known, draw: random.Random, way: str = "usual") -> None
         numpy_alone() if "NumPy" in way else contextlib.nullcontext(),
     ):
         function(known.numpy if "NumPy" in way else known, draw)
-
-
-@contextlib.contextmanager
-def numpy_alone() -> Iterator[None]:
-    """As with TOKENLOOM_NATIVE=0. What was opened before still has its compiled parts."""
-    compiled, native.compiled = native.compiled, None
-    try:
-        yield
-    finally:
-        native.compiled = compiled
 
 
 def breaks(function: Law, known, seeds=range(40)) -> bool:

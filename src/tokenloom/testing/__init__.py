@@ -4,6 +4,7 @@
 `write_store`          a store directly from lists of ids
 `write_flat`           a store from one array of ids and the lengths of its documents
 `tiny`                 internal sizes so small that toy inputs cross every border
+`numpy_alone`          no compiled loops, as where no compiler was found
 `FaultSource`          the N-th read fails, is short, has a flipped bit, or is late
 `FaultFiles`           the N-th call of a writer fails, or is the last one of its process
 `FakeBucket`           an object store that counts requests, waits, and fails on demand
@@ -29,7 +30,7 @@ from tokenloom.testing.bucket import BucketRequest, FakeBucket
 from tokenloom.testing.fault_files import FaultFiles, FileCall
 from tokenloom.testing.faulty import FaultSource
 from tokenloom.testing.laws import assert_elastic, assert_exactly_once, assert_resumable
-from tokenloom.testing.small import tiny
+from tokenloom.testing.small import numpy_alone, tiny
 from tokenloom.testing.stores import write_flat, write_store
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "assert_elastic",
     "assert_exactly_once",
     "assert_resumable",
+    "numpy_alone",
     "tiny",
     "write_flat",
     "write_store",

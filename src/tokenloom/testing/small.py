@@ -1,4 +1,4 @@
-"""Tiny internal limits, so that toy inputs cross every border inside the library."""
+"""Tiny internal limits, so that toy inputs cross every border; NumPy instead of compiled loops."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from tokenloom import native
 from tokenloom.errors import ConfigError
 from tokenloom.limits import Limits, limits, set_limits
 
-__all__ = ["tiny"]
+__all__ = ["numpy_alone", "tiny"]
 
 # Of most kinds borders fall after every third thing. Where it says otherwise, less would fit
 # nowhere, or no border would be met at all.
@@ -76,3 +77,24 @@ def tiny(**some: int) -> Iterator[None]:
         yield
     finally:
         set_limits(before)
+
+
+@contextlib.contextmanager
+def numpy_alone() -> Iterator[None]:
+    """Leave out the compiled loops, like TOKENLOOM_NATIVE=0 but in this process.
+
+    NumPy gives the same bytes. Stores and runs that were used before may have compiled parts
+    already; open them again in the ``with`` block.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
+    ...     usual = store.windows(2).shuffle().digest(0, 9)
+    ...     with numpy_alone():
+    ...         assert tl.open(folder + "/toy").windows(2).shuffle().digest(0, 9) == usual
+    """
+    compiled, native.compiled = native.compiled, None
+    try:
+        yield
+    finally:
+        native.compiled = compiled
