@@ -96,7 +96,7 @@ def test_a_refused_build_has_removed_nothing(tmp_path):
     before = state_of(tmp_path)
     message = refused(lambda: tl.build([{"text": "a"}], tmp_path, tokenizer="bytes"))
     assert ".tmp-thesis" in message
-    assert "other things" in message
+    assert "other files" in message
     assert state_of(tmp_path) == before
 
 
@@ -264,7 +264,7 @@ def test_a_file_a_pipe_a_dangling_link_and_the_root_are_refused(tmp_path):
     for place in ("/", "/etc", str(Path.home())):
         there = sorted(os.listdir(place))
         if there:  # the home of a container may be empty
-            assert "other things" in refused(
+            assert "other files" in refused(
                 lambda place=place: tl.build([{"text": "x"}], place, tokenizer="bytes")
             )
             refused(lambda place=place: collect(Path(place), unfinished=True), tl.StoreNotFound)

@@ -216,7 +216,7 @@ def test_bad_records_are_named_by_file_and_line_and_nothing_is_published(tmp_pat
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"txt": "a"}, "no key 'text'.*it has: txt.*Did you mean 'txt'"),
+        ({"txt": "a"}, "no key 'text'.*txt"),
         ({"text": 5}, "'text' is int, allowed: a string"),
         ({"text": None}, "'text' is null"),
     ],

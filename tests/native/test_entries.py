@@ -432,7 +432,7 @@ def test_a_payload_holds_its_file_and_its_arrays_and_gives_them_back():
         assert marks == b"\1\1"
         del copier
     if before is not None:
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before  # others may have let go of theirs
 
 
 @pytest.mark.parametrize("plain", [0, 1])
