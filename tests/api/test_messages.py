@@ -103,7 +103,9 @@ MESSAGES: dict[str, Callable[[SimpleNamespace], object]] = {
     "a store that is not there": lambda t: tl.open(t.root / "wikki"),
     "a damaged store": lambda t: tl.open(t.root / "damaged").documents(range(24)),
     "a file without a header": lambda t: tl.open(t.root / "train.bin"),
-    "a missing extra": lambda t: without("yaml", lambda: tl.load("run.yaml")),
+    "a missing extra": lambda t: without(
+        "pyarrow", lambda: export("wiki", "parquet", to="parquet")
+    ),
     # -- building
     "a bad record": lambda t: tl.build("records.jsonl", "new", tokenizer="bytes"),
     "a missing key": lambda t: tl.build("more/keys.jsonl", "new", tokenizer="bytes"),
