@@ -60,7 +60,7 @@ class OfTorchWorkers(OfTorch):
 
 
 class OfStateful(OfTorch):
-    """torchdata's loader made of ours; its states hold ours."""
+    """torchdata's loader around a tokenloom dataset; its states hold tokenloom's."""
 
     def make(self, run, size, **options):
         theirs = importlib.import_module("torchdata.stateful_dataloader")

@@ -1,6 +1,6 @@
 """`MixedRun`, several runs as one: index → (source, item in its order), and back.
 
-One idea: indices are computed a chunk at a time, with one cut and one sort, and the
+Indices are computed a chunk at a time, with one cut and one sort, and the
 stretch is kept while it is in use. Each source decides on its own which row an item is.
 """
 

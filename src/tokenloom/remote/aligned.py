@@ -1,6 +1,6 @@
 """Ranges of files out of fixed pieces of them: from a disk cache, or over the network.
 
-One idea: what is kept must not depend on who asked first, so it is cut at multiples of 512
+What is kept must not depend on who asked first, so it is cut at multiples of 512
 KiB. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
 together, and kept: whole requests of at most 512 pieces (256 MiB) at a time, in their order.
 
