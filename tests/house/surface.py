@@ -51,14 +51,10 @@ def value_lines(path, value):
 
 def signature(function):
     """Names and defaults; annotations are the type checker's."""
-    parts, star = [], False
-    for one in inspect.signature(function).parameters.values():
-        if one.kind is one.KEYWORD_ONLY and not star:
-            parts.append("*")
-        star = star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
-        default = "" if one.default is one.empty else f"={one.default!r}"
-        parts.append(f"{str(one).split(':')[0].split('=')[0].strip()}{default}")
-    return re.sub(r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"<\1>", f"({', '.join(parts)})")
+    found = inspect.signature(function)
+    plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
+    text = str(found.replace(parameters=plain, return_annotation=found.empty))
+    return re.sub(r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"<\1>", text)
 
 
 if __name__ == "__main__":
