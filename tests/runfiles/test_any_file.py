@@ -47,7 +47,6 @@ WHOLE = {
     "build": {"tokenizer": "bytes", "eos": 0, "stores": {"new": {"inputs": ["corpus.jsonl"]}}},
 }
 PLACES = [path for path in places(WHOLE) if path]
-WRITABLE = [junk for junk in JUNK if junk is not DEEP and junk != 10**5000]  # as text
 
 
 def changed(place, junk, *, key=None):
@@ -62,32 +61,17 @@ def test_the_whole_mapping_is_a_run(place):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=150)
-@given(
-    where=st.sampled_from(PLACES),
-    junk=st.sampled_from(WRITABLE),
-    key=st.sampled_from([None, None, "zz", "0"]),
-)
-def test_junk_anywhere_is_refused_with_a_sentence_or_loads(shelf, where, junk, key):
-    plain = changed(where, junk, key=key)
-    text = json.loads(
-        json.dumps(plain, default=str, skipkeys=True).replace("stores/", f"{shelf}/stores/")
-    )
-    for one in (plain, text):
-        found = check_run(Written(plain=one))
-        for problem in found.problems:
-            assert problem.words
-            assert len(str(problem)) < 3000
-        assert (found.run is None) or not found.problems
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("where", PLACES, ids=lambda where: ".".join(map(str, where)))
-def test_every_kind_of_junk_at_every_place(place, where):
-    for junk in JUNK:
-        for key in (None, "zz"):
-            check_run(Written(plain=changed(where, junk, key=key)))
+@settings(max_examples=100)
+@given(where=st.sampled_from(PLACES), junk=st.sampled_from(JUNK), key=st.sampled_from([None, "zz"]))
+def test_junk_anywhere_is_refused_or_loads(shelf, where, junk, key):
+    """In Python, and as text."""
+    both = [changed(where, junk, key=key)]
+    if junk is not DEEP and junk != 10**5000:
+        text = json.dumps(both[0], default=str, skipkeys=True)
+        both.append(json.loads(text.replace("stores/", f"{shelf}/stores/")))
+    for one in both:
+        with contextlib.suppress(tl.TokenloomError):
+            assert tl.from_config(one)
 
 
 @settings(max_examples=60)

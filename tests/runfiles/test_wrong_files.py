@@ -82,6 +82,7 @@ WRONG = [
     # -- the top
     (GOOD.replace("seed: 7", "seed: -1"), "line 1, column 7: seed: found -1"),
     (GOOD.replace("seed: 7", "seed: 99999999999999999999"), "seed: found 1e+20"),
+    (GOOD.replace("seed: 7", f"seed: 1{'0' * 400}"), "seed: found a number of 1,329 bits"),
     (GOOD.replace("seed: 7", "seed: ${SEED}"), "seed: found '${SEED}'"),
     (GOOD.replace("seq_len: 32", "seq_len: 32.5"), "seq_len: found 32.5"),
     (GOOD.replace("seq_len: 32\n", ""), "line 3, column 30: sources.wiki.pack.seq_len: "),

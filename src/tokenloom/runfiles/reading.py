@@ -161,7 +161,11 @@ def _unfit(path: str, value: Any) -> str:
     if isinstance(value, int):
         bits = 64 if name == "seed" else 63
         fits = -LARGEST < value < 1 << bits
-        return "" if fits else f"found {value:.3g}, allowed: integers below 2^{bits}."
+        if fits:
+            return ""
+        size = value.bit_length()  # beyond 1,024 bits it is no float
+        shown = f"{value:.3g}" if size < 1000 else f"a number of {size:,} bits"
+        return f"found {shown}, allowed: integers below 2^{bits}."
     if isinstance(value, float):
         finite = value == value and abs(value) != float("inf")
         return "" if finite else f"found {value}, allowed: a finite number."
