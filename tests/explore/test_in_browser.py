@@ -6,7 +6,6 @@ import re
 import browsing
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from exploring import Asked, served
 from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
@@ -61,18 +60,20 @@ def unfold(page):
 def test_every_page_opens_without_a_complaint_fits_the_screen_and_axe_finds_nothing(
     chromium, url, width, scheme
 ):
-    with browsing.visit(chromium, url, width=width, scheme=scheme, bypass_csp=True) as seen:
+    with browsing.visit(chromium, url, width=width, scheme=scheme) as seen:
         for page in PAGES:
             seen.page.goto(url + page)
             seen.page.locator("#more").wait_for(state="detached")
             assert seen.page.locator("h1").is_visible()
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, page
-            violations = Axe().run(seen.page).response["violations"]
-            assert [(one["id"], len(one["nodes"])) for one in violations] == [], page
+            if page != "overview":  # a report, which the tests of reports look at
+                assert browsing.violations(seen.page, only_colours=scheme == "dark") == [], page
         seen.clean(url)
 
 
-def test_pointing_at_a_token_shows_where_it_comes_from_and_arrows_walk_on(chromium, url, run):
+def test_the_mouse_shows_where_a_token_comes_from_and_keys_walk_over_cells_rows_and_steps(
+    chromium, url, run
+):
     with browsing.visit(chromium, url + "row?index=5") as seen:
         page = seen.page
         cell = page.locator(".cell[data-f]").nth(9)
@@ -94,12 +95,7 @@ def test_pointing_at_a_token_shows_where_it_comes_from_and_arrows_walk_on(chromi
             page.keyboard.press(key)
             assert facts(page)["cell"] == str(place)
         assert page.locator(".cell[tabindex='0']").count() == 1
-        seen.clean(url)
-
-
-def test_keys_go_from_step_to_step_and_from_row_to_row(chromium, url, run):
-    with browsing.visit(chromium, url + "step?step=3") as seen:
-        page = seen.page
+        page.goto(url + "step?step=3")
         for key, title in (("n", "Step 4"), ("n", "Step 5"), ("p", "Step 4")):
             page.keyboard.press(key)
             arrived(page, title)
@@ -148,12 +144,23 @@ def test_forms_lead_to_a_row_a_source_and_a_document_and_from_there_to_its_place
         seen.clean(url)
 
 
-def test_a_search_runs_by_itself_and_can_be_stopped(chromium, url, run, monkeypatch):
+def test_a_search_runs_by_itself_and_can_be_stopped_and_cells_that_differ_are_marked(
+    chromium, url, run, monkeypatch
+):
     store = tl.open(run.sources["wiki"].path)
     known = [k for k in range(300) if "ab" in store.tokenizer.decode(store.document(k))]
+    steps = [[one.index for one in run.at(step=step, batch_size=16)] for step in (1, 2)]
+    pair = next(
+        k for k in range(16) if all(run.spans([line[k]]).cells.sum() == 64 for line in steps)
+    )
+    batch = run.batch([line[pair] for line in steps])
+    weights = np.pad(batch.loss_weights[:, :-1], ((0, 0), (1, 0)))  # of the token of each cell
+    arrays = (batch.tokens, batch.segment_ids, weights)
+    differ = np.flatnonzero(np.any([one[0] != one[1] for one in arrays], axis=0))
+    assert 0 < len(differ) < 64
     with browsing.visit(chromium, url) as seen:
         page = seen.page
-        monkeypatch.setattr(scan, "TOKENS", 1000)
+        monkeypatch.setattr(scan, "TOKENS", 8000)
         page.goto(url + "find?kind=text&source=wiki&wanted=ab")
         page.locator("#more").wait_for(state="detached")
         links = page.locator("#hits a").evaluate_all("(all) => all.map((one) => one.href)")
@@ -167,42 +174,12 @@ def test_a_search_runs_by_itself_and_can_be_stopped(chromium, url, run, monkeypa
         page.wait_for_timeout(300)
         assert len(seen.requests) == asked
         assert page.locator("#more").is_visible()  # it can be continued
-        seen.clean(url)
-
-
-def test_cells_of_two_rows_that_differ_are_marked(chromium, url, run):
-    rows = [[one.index for one in run.at(step=step, batch_size=16)] for step in (1, 2)]
-    pair = next(
-        k for k in range(16) if all(run.spans([line[k]]).cells.sum() == 64 for line in rows)
-    )
-    batch = run.batch([line[pair] for line in rows])
-    weights = np.pad(batch.loss_weights[:, :-1], ((0, 0), (1, 0)))  # of the token of each cell
-    arrays = (batch.tokens, batch.segment_ids, weights)
-    known = np.flatnonzero(np.any([one[0] != one[1] for one in arrays], axis=0))
-    assert 0 < len(known) < 64
-    with browsing.visit(chromium, url + "compare?a=1&b=2") as seen:
-        page = seen.page
+        page.goto(url + "compare?a=1&b=2")
         page.locator(".rows a").nth(pair).click()
         for side in (0, 1):
             marked = page.locator(".cells").nth(side).locator(".differs")
             cells = marked.evaluate_all("(all) => all.map((one) => JSON.parse(one.dataset.f)[0])")
-            assert cells == [str(cell) for cell in known]
-        seen.clean(url)
-
-
-def test_an_edit_is_shown_while_it_is_typed_and_saved_as_a_file(chromium, url, run, tmp_path):
-    with browsing.visit(chromium, url + "edit", accept_downloads=True) as seen:
-        page = seen.page
-        page.locator("[name=at]").fill("640")
-        page.locator("[name=weights]").fill("nobody=1")
-        page.wait_for_selector("#preview [role=alert]")
-        page.locator("[name=weights]").fill("wiki=1\ncode=9")
-        expect(page.locator("#preview table").first).to_be_visible()
-        with page.expect_download() as waiting:
-            page.locator("[name=save]").click()
-        path = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(path)
-        assert tl.load(path) == run.edit(at=640, weights={"wiki": 1, "code": 9})
+            assert cells == [str(cell) for cell in differ]
         seen.clean(url)
 
 
@@ -215,59 +192,54 @@ def test_everything_works_without_a_script(chromium, url):
         page.locator("[name=text]").fill("a")
         page.locator("form:has([name=text]) button").click()
         assert page.locator(".cell.found").count() > 0
-        page.goto(url + "edit")
-        page.locator("[name=weights]").fill("wiki=1")
-        page.locator("form:has([name=weights]) button").first.click()
-        assert page.locator("#preview table").is_visible()
         seen.clean(url)
 
 
-def test_text_from_outside_stays_text(chromium, tmp_path):
+def test_text_from_outside_stays_text_the_policy_stops_code_and_no_other_site_gets_in(
+    chromium, tmp_path
+):
     run = hostile_run(tmp_path)
     session = Session([run], [EVIL], 4)
     Asked(session).made("overview")
     source = next(iter(run.sources))
-    with served(session) as server, browsing.visit(chromium, server.url, width=360) as seen:
-        for page in ("step", "row?index=0", "row?index=1", "edit", "overview", "compare"):
-            seen.page.goto(server.url + page)
-            assert seen.page.evaluate("window.pwned") is None
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, page
-        seen.page.goto(server.url)
-        unfold(seen.page)
-        seen.page.locator("form[action=document] select").select_option(source)
-        seen.page.locator("form[action=document] [name=document]").fill("0")
-        seen.page.locator("form[action=document] button").click()
-        assert EVIL[:20] in seen.page.locator("h1").text_content()
-        seen.page.goto(server.url + "find?kind=text&wanted=onerror")
-        seen.page.locator("#more").wait_for(state="detached")
-        assert seen.page.locator("#hits mark").count() > 0
-        assert seen.page.locator("img, iframe, object, embed").count() == 0
-        assert seen.page.evaluate("window.pwned") is None
-        seen.clean(server.url)
-
-
-def test_the_policy_stops_code_and_another_site_can_neither_post_nor_frame(chromium, url, tmp_path):
-    with browsing.visit(chromium, url) as seen:
-        seen.page.evaluate(
-            """() => {
-                const script = document.createElement("script");
-                script.textContent = "window.pwned = 1";
-                document.body.append(script);
-                const image = "<img src=x onerror='window.pwned=1'>";
-                document.body.insertAdjacentHTML("beforeend", image);
-            }"""
-        )
-        seen.page.wait_for_timeout(200)
-        assert seen.page.evaluate("window.pwned") is None
-        assert any("Content Security Policy" in one for one in seen.complaints)
-    other = tmp_path / "other.html"
-    form = f"<form method=post action='{url}edit'><input name=weights value='wiki=9'></form>"
-    other.write_text(f"{form}<iframe src='{url}step'></iframe>")
-    with browsing.visit(chromium, other.as_uri()) as seen:
-        with seen.page.expect_response(lambda one: one.request.method == "POST") as waiting:
-            seen.page.evaluate("document.forms[0].submit()")
-        assert waiting.value.status == 403
-        assert any("frame" in one for one in seen.complaints)
+    with served(session) as server:
+        with browsing.visit(chromium, server.url, width=360) as seen:
+            page = seen.page
+            for name in ("step", "row?index=0", "row?index=1", "edit", "overview", "compare"):
+                page.goto(server.url + name)
+                assert page.evaluate("window.pwned") is None
+                assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+            page.goto(server.url)
+            unfold(page)
+            page.locator("form[action=document] select").select_option(source)
+            page.locator("form[action=document] [name=document]").fill("0")
+            page.locator("form[action=document] button").click()
+            assert EVIL[:20] in page.locator("h1").text_content()
+            page.goto(server.url + "find?kind=text&wanted=onerror")
+            page.locator("#more").wait_for(state="detached")
+            assert page.locator("#hits mark").count() > 0
+            assert page.locator("img, iframe, object, embed").count() == 0
+            seen.clean(server.url)
+            page.evaluate(
+                """() => {
+                    const script = document.createElement("script");
+                    script.textContent = "window.pwned = 1";
+                    document.body.append(script);
+                    const image = "<img src=x onerror='window.pwned=1'>";
+                    document.body.insertAdjacentHTML("beforeend", image);
+                }"""
+            )
+            page.wait_for_timeout(200)
+            assert page.evaluate("window.pwned") is None
+            assert any("Content Security Policy" in one for one in seen.complaints)
+        other = tmp_path / "other.html"
+        form = f"<form method=post action='{server.url}edit'><input name=weights></form>"
+        other.write_text(f"{form}<iframe src='{server.url}step'></iframe>")
+        with browsing.visit(chromium, other.as_uri()) as seen:
+            with seen.page.expect_response(lambda one: one.request.method == "POST") as waiting:
+                seen.page.evaluate("document.forms[0].submit()")
+            assert waiting.value.status == 403
+            assert any("frame" in one for one in seen.complaints)
 
 
 ALEPH_TO_TAV = "אבגדהוזחטיכלמנסעפצקרשת"  # two bytes each

@@ -65,6 +65,8 @@ def far(tmp_path_factory):
     rows = [{"text": f"document {k}"} for k in range(40)]
     store = tl.build(rows, folder / "s", tokenizer="bytes", progress=False)
     run = tl.mix({name: store.windows(8).shuffle().epochs(None) for name in ("a", "b")})
+    tl.save(run, folder / "run.yaml")
+    run = tl.load(folder / "run.yaml")
     with served(Session([run], ["toy"], 4), token="t") as server, tunnel(server.port) as near:
         assert near != server.port
         yield server, near
@@ -106,13 +108,23 @@ def test_a_tunnel_opens_nothing_to_others(far):
     assert asked(near, "GET", "/u/step", host)[0] == 404
 
 
-def test_a_browser_at_the_near_end_types_an_edit(chromium, far):
-    _, near = far
+def test_an_edit_is_shown_while_it_is_typed_and_saved_as_a_file(chromium, far, tmp_path):
+    """Through the tunnel, as at the server itself."""
+    server, near = far
     url = f"http://127.0.0.1:{near}/t/"
-    with browsing.visit(chromium, url + "edit") as seen:
-        seen.page.locator("[name=at]").fill("8")
-        seen.page.locator("[name=weights]").fill("a=5")
-        expect(seen.page.locator("#preview table").first).to_be_visible()
-        seen.page.locator("header nav a").first.click()
-        expect(seen.page.locator("h1")).to_have_text("Step 0")
+    with browsing.visit(chromium, url + "edit", accept_downloads=True) as seen:
+        page = seen.page
+        page.locator("[name=at]").fill("8")
+        page.locator("[name=weights]").fill("nobody=1")
+        page.wait_for_selector("#preview [role=alert]")
+        page.locator("[name=weights]").fill("a=5\nb=1")
+        expect(page.locator("#preview table").first).to_be_visible()
+        with page.expect_download() as waiting:
+            page.locator("[name=save]").click()
+        path = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        run = server.session.run().run
+        assert tl.load(path) == run.edit(at=8, weights={"a": 5, "b": 1})
+        page.locator("header nav a").first.click()
+        expect(page.locator("h1")).to_have_text("Step 0")
         seen.clean(url)

@@ -1,12 +1,7 @@
 """One browser for the tests of a file."""
 
-import sys
-from pathlib import Path
-
 import browsing
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "explore"))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import re
 import browsing
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from pagetoys import EVIL, everything_run, hostile_run, texts_of
 
 import tokenloom as tl
@@ -71,9 +70,13 @@ def pages(folder, run):
     return {name: (folder / f"{name}.html").as_uri() for name in reports}
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_reports_open_without_a_request_or_a_complaint_and_fit_the_screen(
-    chromium, pages, width, scheme
+@pytest.mark.parametrize(
+    ("width", "scheme", "judged"),
+    [(1280, "light", {"run", "store", "evaluation"}), (360, "dark", {"run"})],
+    ids=["wide and light", "narrow and dark"],
+)
+def test_reports_open_without_a_request_fit_the_screen_and_axe_finds_nothing(
+    chromium, pages, width, scheme, judged
 ):
     for kind, url in pages.items():
         with browsing.visit(chromium, url, width=width, scheme=scheme) as seen:
@@ -87,51 +90,54 @@ def test_reports_open_without_a_request_or_a_complaint_and_fit_the_screen(
             lost = [one for one in links if not seen.page.locator(f"[id='{one}']").count()]
             assert lost == [], kind
             seen.clean(url)
+            if kind in judged:
+                assert browsing.violations(seen.page, only_colours=scheme == "dark") == []
 
 
-def test_numbers_open_code_is_copied_and_the_theme_changes(chromium, pages):
+def test_numbers_open_code_is_copied_all_is_printed_and_the_theme_changes(
+    chromium, pages, tmp_path
+):
+    paper = 718  # pixels of A4 between its margins
     allowed = {"permissions": ["clipboard-read", "clipboard-write"]}
-    with browsing.visit(chromium, pages["run"], **allowed) as seen:
-        details = seen.page.locator("details").first
+    with browsing.visit(chromium, pages["run"], width=paper, scheme="dark", **allowed) as seen:
+        page = seen.page
+        details = page.locator("#mixture details.numbers")
         details.locator("summary").focus()
-        seen.page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
         assert details.locator("table").first.is_visible()
-        seen.page.locator("details:has(.code) summary").first.click()
-        block = seen.page.locator(".code").first
+        page.locator("details:has(.code) summary").first.click()
+        block = page.locator(".code").first
         before = block.locator("button").text_content()
         block.locator("button").click()
-        seen.page.wait_for_function(
+        page.wait_for_function(
             "(before) => document.querySelector('.code button').textContent !== before", arg=before
         )
-        copied = seen.page.evaluate("navigator.clipboard.readText()")
+        copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == block.locator("code").text_content()
-        ground = "getComputedStyle(document.body).backgroundColor"
-        light = seen.page.evaluate(ground)
-        seen.page.locator("button.theme").click()
-        assert seen.page.evaluate(ground) != light
-        seen.clean(pages["run"])
-
-
-def test_a_report_prints_light_with_every_figure(chromium, pages, tmp_path):
-    paper = 718  # pixels of A4 between its margins
-    with browsing.visit(chromium, pages["run"], width=paper, scheme="dark") as seen:
-        seen.page.locator("#mixture details.numbers summary").click()
-        seen.page.pdf(path=tmp_path / "report.pdf", format="A4")
+        # on paper
+        page.pdf(path=tmp_path / "report.pdf", format="A4")
         printed = (tmp_path / "report.pdf").read_bytes()
         assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 25
-        seen.page.emulate_media(media="print", color_scheme="dark")
-        ink = seen.page.evaluate("getComputedStyle(document.querySelector('h1')).color")
+        page.emulate_media(media="print", color_scheme="dark")
+        ink = page.evaluate("getComputedStyle(document.querySelector('h1')).color")
         assert sum(map(int, re.findall(r"\d+", ink))) < 3 * 80
         for gone in ("button.theme", "nav.contents", "button.copy"):
-            assert not any(one.is_visible() for one in seen.page.locator(gone).all()), gone
-        figures = seen.page.locator("section.figure:not(#tree)").all()
+            assert not any(one.is_visible() for one in page.locator(gone).all()), gone
+        figures = page.locator("section.figure:not(#tree)").all()
         assert len(figures) > 8
         assert all(one.bounding_box()["height"] > 60 for one in figures)
-        assert seen.page.locator("#mixture .numbers table").first.is_visible()  # it was opened
-        wide = seen.page.locator("main *").evaluate_all(
+        assert details.locator("table").first.is_visible()  # it was opened
+        wide = page.locator("main *").evaluate_all(
             f"(all) => all.filter((one) => one.getBoundingClientRect().right > {paper + 1}).length"
         )
         assert wide == 0
+        # on the screen again
+        page.emulate_media(media="screen", color_scheme="dark")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(ground)
+        page.locator("button.theme").click()
+        assert page.evaluate(ground) != dark
+        seen.clean(pages["run"])
 
 
 def test_text_from_outside_stays_text_and_the_policy_stops_code(chromium, tmp_path):
@@ -156,20 +162,6 @@ def test_text_from_outside_stays_text_and_the_policy_stops_code(chromium, tmp_pa
         ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ground != "rgb(255, 0, 0)"
         assert any("Content Security Policy" in one for one in seen.complaints)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "scheme", "width"),
-    [(("run", "store", "evaluation"), "light", 1280), (("run",), "dark", 360)],
-    ids=["light", "dark"],
-)
-def test_axe_finds_nothing(chromium, pages, kinds, scheme, width):
-    for kind in kinds:
-        screen = {"scheme": scheme, "width": width, "bypass_csp": True}
-        with browsing.visit(chromium, pages[kind], **screen) as seen:
-            seen.page.evaluate(OPEN)
-            found = Axe().run(seen.page).response["violations"]
-            assert [(one["id"], [n["target"] for n in one["nodes"]][:3]) for one in found] == []
 
 
 def test_views_are_seen_in_a_notebook_and_change_nothing_there(chromium, folder, run):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -110,6 +111,18 @@ def visit(running, url, *, width=1280, height=900, scheme="light", **context):
         yield found
     finally:
         opened.close()
+
+
+def violations(page, *, only_colours=False):
+    """What axe finds: the rule, and the first elements that break it.
+
+    `only_colours`: contrasts alone, where another side of the page had all rules.
+    """
+    options = {"resultTypes": ["violations"]}
+    if only_colours:
+        options["runOnly"] = ["color-contrast"]
+    found = Axe().run(page, options=options).response["violations"]
+    return [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found]
 
 
 def boxes(page):
