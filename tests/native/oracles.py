@@ -12,6 +12,8 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
+from slow_orders import SlowFeistel, hash_sort, slow_child
+from slowpack import slow_bins
 
 MASK = 2**64 - 1
 INT32, INT64, UINT64, BOOL = (np.dtype(one) for one in (np.int32, np.int64, np.uint64, np.bool_))
@@ -426,7 +428,7 @@ def crc32c(args):
 
 
 # -- packers --------------------------------------------------------------------------------
-def _packer(args, chosen):
+def _packer(args, strategy):
     need(len(args) == 4, "takes")
     capacity = integer(args[1], "capacity", 1, 2**31 - 1)
     most = integer(args[2], "most", 1, 2**63 - 1)
@@ -434,27 +436,19 @@ def _packer(args, chosen):
     out = array(args[3], "out", INT64, written=True)
     apart({"out": out}, {"lengths": lengths})
     need(len(lengths) == len(out), "out")
-    rooms, held, answer = [], [], []
-    for length in lengths.tolist():
-        need(0 <= length <= capacity, "lengths")
-        fits = [i for i, room in enumerate(rooms) if room >= length and held[i] < most]
-        if not fits:
-            fits = [len(rooms)]
-            rooms.append(capacity)
-            held.append(0)
-        place = chosen(fits, rooms)
-        rooms[place] -= length
-        held[place] += 1
-        answer.append(place)
-    return {3: np.array(answer, np.int64)}
+    need(all(0 <= length <= capacity for length in lengths.tolist()), "lengths")
+    answer = np.zeros(len(out), np.int64)
+    for number, items in enumerate(slow_bins(lengths.tolist(), capacity, strategy, most)):
+        answer[items] = number
+    return {3: answer}
 
 
 def best_fit(args):
-    return _packer(args, lambda fits, rooms: min(fits, key=lambda i: (rooms[i], -i)))
+    return _packer(args, "best_fit")
 
 
 def first_fit(args):
-    return _packer(args, lambda fits, rooms: fits[0])
+    return _packer(args, "first_fit")
 
 
 # -- feistel --------------------------------------------------------------------------------
@@ -482,25 +476,18 @@ def feistel(args):
     places = [0] * len(words) if columns is None else columns.tolist()
     need(all(0 <= place < count for place in places), "which")
     need(all(int(word) < n for word in words), "x")
-    answer = [
-        _walk(int(word), [row[place] for row in table], n, (side, other), backwards)
-        for word, place in zip(words, places, strict=True)
-    ]
+    answer = []
+    for word, place in zip(words.tolist(), places, strict=True):
+        network = Network(n, side, [row[place] for row in table])
+        answer.append(network.inverse(word) if backwards else network.forward(word))
     return {6: np.array(answer, np.uint64)}
 
 
-def _walk(x, keys, n, sizes, backwards):
-    while True:
-        halves = list(divmod(x, sizes[1]))
-        for at in reversed(range(8)) if backwards else range(8):
-            here, size = at % 2, sizes[at % 2]
-            mixed = ((halves[1 - here] ^ keys[at]) * 0xBF58476D1CE4E5B9) & MASK
-            mixed = ((mixed ^ mixed >> 32) * 0x94D049BB133111EB) & MASK
-            moved = (mixed >> 32) * size >> 32
-            halves[here] = (halves[here] + (-moved if backwards else moved)) % size
-        x = halves[0] * sizes[1] + halves[1]
-        if x < n:
-            return x
+class Network(SlowFeistel):
+    """With a side and keys that are given."""
+
+    def __init__(self, n, side, keys):
+        self.n, self.a, self.b, self.keys = n, side, -(-n // side), keys
 
 
 # -- hash_rank ------------------------------------------------------------------------------
@@ -519,17 +506,9 @@ def hash_rank(args):
     need(all(int(w) < n for w, n in zip(words, counts.tolist(), strict=True)), "x")
     answer = []
     for key, n, word in zip(streams.tolist(), counts.tolist(), words.tolist(), strict=True):
-        order = sorted(range(n), key=lambda i, key=key: _hashed(key, i))
+        order = hash_sort(n, key)
         answer.append(order.index(word) if backwards else order[word])
     return {4: np.array(answer, np.uint64)}
-
-
-def _hashed(key, index):
-    """A word of the splitmix64 stream of a key, with the index in its low 12 bits."""
-    word = (key + (index + 1) * 0x9E3779B97F4A7C15) & MASK
-    word = ((word ^ word >> 30) * 0xBF58476D1CE4E5B9) & MASK
-    word = ((word ^ word >> 27) * 0x94D049BB133111EB) & MASK
-    return (word ^ word >> 31) & ~4095 | index
 
 
 # -- Merger ----------------------------------------------------------------------------------
@@ -588,21 +567,11 @@ class Clock(NamedTuple):
     def key(self, time):
         """The order of items of several sources."""
         (bits,) = struct.unpack("<Q", struct.pack("<d", time))
-        tie = 0 if self.listed else _mix((_mix((self.tie ^ 1) + GOLDEN) ^ bits) + GOLDEN)
+        tie = 0 if self.listed else slow_child(self.tie, bits)
         return time, tie, self.number
 
     def before(self, moment):
         return max(self.first, bisect.bisect_left(range(self.limit), moment, key=self.time))
-
-
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def _mix(word):
-    word &= MASK
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
-    return word ^ word >> 31
 
 
 def clocks(made):

@@ -189,13 +189,18 @@ def payload(size, sums=None):
 """
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    return sanitize.build(tmp_path_factory.mktemp("unchanged") / "package")
+
+
 @pytest.mark.parametrize("name", list(CONTROLS))
-def test_control_a_check_that_is_missing_gives_a_report(tmp_path, name):
+def test_control_a_check_that_is_missing_gives_a_report(tmp_path, unchanged, name):
     code, *change, report = CONTROLS[name]
     script = PREPARED + f"try:\n    {code}\n"
     script += "except Exception as error:\n    print('refused:', error)\n"
     for changes in ((), change):
-        folder = sanitize.build(tmp_path / str(len(changes)), changes)
+        folder = sanitize.build(tmp_path / "changed", changes) if changes else unchanged
         done = subprocess.run(
             [sys.executable, "-c", script],
             env=sanitize.environment(folder),
