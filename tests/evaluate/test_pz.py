@@ -90,7 +90,7 @@ def test_ranks_have_equal_shares(tmp_path):
 def test_an_end_of_document_that_is_also_the_padding_is_kept(tmp_path):
     """Evaluators that ignore PAD drop EOS from the product when both have the same id."""
     rows = [{"input_ids": [1, 2, 3, 0, 4, 5]}]
-    store = tl.build(rows, tmp_path / "store", vocab_size=12, tokenizer=None, eos=0, pad=0)
+    store = tl.build(rows, tmp_path / "store", vocab_size=12, tokenizer=None)
     chain = Markov()
     found = pz(chain, store, prefix=2, suffix=4, stride=1)
     tokens = np.array([1, 2, 3, 0, 4, 5])

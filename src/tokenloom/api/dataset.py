@@ -29,7 +29,7 @@ from tokenloom.api.questions import Questions
 from tokenloom.api.settings import Settings
 from tokenloom.api.source import Source, count_words, described, tree
 from tokenloom.api.state import examples_of, make_state
-from tokenloom.arguments import check_names, mapping, near_misses, wrong_type
+from tokenloom.arguments import check_between, check_names, mapping, near_misses, wrong_type
 from tokenloom.arrays import checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
@@ -463,8 +463,9 @@ class Dataset(Settings, Questions):
 
     def _stretches(self, first: int, last: int) -> Iterator[Int64]:
         """Consecutive indices, some at a time."""
+        check_between("first", first, 0, self.run.n, unit="examples")
+        check_between("last", last, first, self.run.n, unit="examples")
         chunk = limits().digest_chunk_examples
-        _ = self._wanted([first, max(first, last - 1)] if last > first else [])
         for low in range(first, last, chunk):
             yield np.arange(low, min(low + chunk, last))
 

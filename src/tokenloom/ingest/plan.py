@@ -262,6 +262,12 @@ def describe_inputs(inputs: Sequence[Input]) -> list[dict[str, Any]]:
 def resolve_tokenizer(options: BuildOptions) -> tuple[TokenizerSpec | None, Any]:
     """The tokenizer that was meant; None when there is none."""
     if options.tokenizer is None:
+        for name in ("bos", "eos", "pad"):
+            if (found := getattr(options, name)) not in (UNSET, None):
+                raise ConfigError(
+                    f"{name}: found {found!r} beside tokenizer=None, which has no special tokens. "
+                    f"Leave it out, and give layouts and render() the id as {name}_id=... ."
+                )
         return None, None
     return resolve(
         options.tokenizer,
