@@ -2,10 +2,9 @@
 
 import inspect
 import pickle
-from collections import Counter
 
 import pytest
-from hftoys import NAMES, Slow, fast, rust, slow_columns, slow_rows, text_of, usual, words
+from hftoys import Slow, fast, rust, slow_columns, slow_rows, text_of, usual, words
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -209,74 +208,3 @@ def test_rows_equal_those_made_token_by_token(sizes, options, stride, add_bos, a
     starts, continues = slow_columns(cells)
     assert made["document_starts"] == starts
     assert made["continues"] == continues
-
-
-@given(
-    batches,
-    options,
-    st.integers(0, 11),
-    st.integers(1, 6),
-    st.none() | st.integers(6, 30),
-    st.integers(1, 12),
-    st.booleans(),
-)
-def test_every_source_token_stands_in_one_cell_or_is_counted_as_lost(
-    sizes, options, stride, min_len, max_len, min_row_len, shuffle
-):
-    """PK-30 for every strategy: with stride, every further time is counted as repeated."""
-    width = options["max_length"]
-    features, documents = source(sizes)
-    options = {
-        **options,
-        "stride": min(stride, width - 1),
-        "min_len": min_len,
-        "max_len": max_len,
-        "min_row_len": min(min_row_len, width),
-        "shuffle_output": shuffle,
-        "bos_id": BOS,
-        "eos_id": EOS,
-    }
-    made = block_tokenize(features, words, **options)
-    report = block_report(features, words, **options)
-    count = Counter(token for row in made["input_ids"] for token in row)
-    specials = count.pop(BOS, 0) + count.pop(EOS, 0)
-    assert set(count) <= {token for ids in documents for token in ids}
-    assert len(count) + report.lost_tokens == report.tokens == sum(sizes)
-    assert count.total() + specials == sum(map(len, made["input_ids"]))
-    if not options["stride"]:
-        assert set(count.values()) <= {1}
-    assert all(options["min_row_len"] <= len(row) <= width for row in made["input_ids"])
-    assert report.rows == len(made["input_ids"])
-    lossless = min_len == 1 and max_len is None and min_row_len == 1 and options["overflow"]
-    if lossless:
-        assert report.lost_tokens == 0
-        kept = sum(size > 0 for size in sizes)
-        assert sum(not c for row in made["continues"] for c in row) == kept
-        assert sum(map(len, made["input_ids"])) == sum(sizes) + 2 * kept + report.repeated_tokens
-
-
-@given(batches, options, st.integers(0, 11))
-def test_bos_stands_at_the_first_piece_only_and_eos_at_the_last(sizes, options, stride):
-    features, _ = source(sizes)
-    made = block_tokenize(
-        features,
-        words,
-        stride=min(stride, options["max_length"] - 1),
-        bos_id=BOS,
-        eos_id=EOS,
-        **options,
-    )
-    for ids, starts, continues in zip(
-        made["input_ids"], made["document_starts"], made["continues"], strict=True
-    ):
-        assert [i for i, t in enumerate(ids) if t == BOS] == [
-            s for s, c in zip(starts, continues, strict=True) if not c
-        ]
-        ends = {*(s - 1 for s in starts), len(ids) - 1}
-        assert {i for i, t in enumerate(ids) if t == EOS} <= ends
-
-
-def test_the_names_of_the_toys_are_what_the_house_calls_usual():
-    made = tokens.special_ids(rust(**{"<s>": 1, "</s>": 2, "<pad>": 0}))
-    assert (made.bos, made.eos, made.pad) == (1, 2, 0)
-    assert set(NAMES) == {"bos", "eos", "pad"}

@@ -31,11 +31,6 @@ def feature(ids, starts=None, **more):
 # -- positions ----------------------------------------------------------------------------------
 
 
-def test_a_row_with_boundaries_has_no_filler_to_guess():
-    made = collate([feature([10, E, E], [0, 2])], aliased(), segment_ids=True)
-    assert made["segment_ids"].tolist() == [[1, 1, 2]]
-
-
 def test_filler_is_known_by_the_attention_mask_on_either_side():
     right = feature([5, E, 0, 0], attention_mask=[1, 1, 0, 0], labels=[5, E, 3, 3])
     left = feature([0, 0, 5, E], attention_mask=[0, 0, 1, 1])

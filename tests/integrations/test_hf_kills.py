@@ -67,16 +67,6 @@ def test_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, run_files, 
     assert len(found) > len(whole)  # some were
 
 
-def test_the_data_for_fine_tuning_train_some_tokens_of_every_row_and_not_others(runs):
-    """Or the test above would show nothing about masks."""
-    plain, masked = (runs[kind].batch(range(36)) for kind in ("trainer", "sft"))
-    assert (plain.tokens == masked.tokens).all()
-    left_out = plain.loss_mask & ~masked.loss_mask
-    assert left_out.any(axis=1).all()
-    assert masked.loss_mask.any(axis=1).all()
-    assert (masked.labels[:, 1:][left_out[:, :-1]] == -100).all()
-
-
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path, run_files):
     """And a training of one process goes on in two, within a step's rounding."""

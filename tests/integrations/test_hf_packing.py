@@ -146,25 +146,21 @@ def test_attach_refuses_a_model_that_leaks_or_chooses_what_does_not(tmp_path):
     assert trainer.fed[0]["attention_mask"].shape[1] == 1
 
 
-@pytest.mark.parametrize("contract", ["hf", "sdpa"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_documents_have_the_losses_that_they_have_alone(tmp_path, attention, contract):
-    packed_is_alone(tmp_path, attention, contract)
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
 @pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_packed_documents_have_the_losses_that_they_have_alone_in_flex(tmp_path):
+@pytest.mark.parametrize(
+    ("attention", "contract"),
+    [
+        ("eager", "hf"),
+        ("sdpa", "sdpa"),
+        pytest.param("flex_attention", "hf", marks=pytest.mark.slow),
+    ],
+)
+def test_packed_documents_have_the_losses_that_they_have_alone(tmp_path, attention, contract):
     """FlexAttention has no backward on the CPU, so only what it computes is compared."""
-    assert check_packing(tiny("flex_attention"))[0].ok
-    packed_is_alone(tmp_path, "flex_attention", "hf")
-
-
-def packed_is_alone(folder, attention, contract):
-    """Each document's summed loss in its row against the document by itself."""
-    run, model = packed_run(folder), tiny(attention).eval()
+    run, model = packed_run(tmp_path), tiny(attention).eval()
+    assert check_packing(model, contract=contract)[0].ok
     batch = run.batch(range(6))
     given = batch.torch(contract=contract)
     given.pop("examples_after", None)

@@ -78,20 +78,17 @@ def test_a_resumed_training_has_the_losses_of_the_whole_one(run, whole, tmp_path
     assert all(torch.equal(one, other) for one, other in after)
 
 
-@pytest.mark.parametrize("options", [(3, 1), (2, 3), (1, 1)])
-def test_another_batch_size_goes_on_with_the_next_example(run, whole, tmp_path, options):
-    size, groups = options
-    start = f"{whole.args.output_dir}/checkpoint-2"
+def test_another_batch_size_and_accumulation_continue_with_the_next_example(run, whole, tmp_path):
     again = trained(
         run,
         tmp_path,
-        resume=start,
+        resume=f"{whole.args.output_dir}/checkpoint-2",
         max_steps=4,
-        per_device_train_batch_size=size,
-        gradient_accumulation_steps=groups,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=3,
         mine={"fields": HASHED},
     )
-    assert indices(again) == list(range(8, 8 + 2 * size * groups))
+    assert indices(again) == list(range(8, 20))
 
 
 def test_workers_feed_the_same(run, whole, tmp_path):
@@ -155,6 +152,8 @@ def test_the_newest_complete_checkpoint_is_taken(run, whole, tmp_path):
 
 
 def test_a_checkpoint_without_a_state_is_refused_with_the_line_that_makes_one(run, whole, tmp_path):
+    with pytest.raises(StateError, match="checkpoint"):  # there is none
+        trained(run, tmp_path, resume=True, max_steps=2)
     folder = tmp_path / "checkpoint-4"
     shutil.copytree(f"{whole.args.output_dir}/checkpoint-4", folder)
     (folder / "tokenloom.json").unlink()
@@ -163,11 +162,6 @@ def test_a_checkpoint_without_a_state_is_refused_with_the_line_that_makes_one(ru
     write_state(run.state(16), folder / "tokenloom.json")
     again = trained(run, tmp_path, resume=str(folder), max_steps=6)
     assert losses(again)[5] == losses(whole)[5]
-
-
-def test_without_any_checkpoint_there_is_nothing_to_resume(run, tmp_path):
-    with pytest.raises(StateError, match="checkpoint"):
-        trained(run, tmp_path, resume=True, max_steps=2)
 
 
 def test_auto_says_that_none_is_left_and_starts_anew_only_after_checkpoints_cut_off(
@@ -261,15 +255,9 @@ def test_a_run_without_a_second_pass_is_refused_before_training(run, tmp_path, w
         trained(mixed, tmp_path, **wants)
 
 
-def test_all_steps_of_the_only_pass_are_not_too_many(run, tmp_path):
-    """A control of the refusal above: one more would be."""
+def test_a_run_with_one_pass_is_trained_to_its_end_and_an_endless_one_has_no_epochs(run, tmp_path):
     mixed = tl.mix({"a": run, "b": run}, stop="all_exhausted").take(9)
     assert trained(mixed, tmp_path, max_steps=2).state.global_step == 2
-    with pytest.raises(ConfigError, match="all_exhausted"):
-        trained(mixed, tmp_path, max_steps=3)
-
-
-def test_epochs_of_an_endless_run_are_refused(run, tmp_path):
     with pytest.raises(ConfigError, match="max_steps"):
         trained(run.epochs(None), tmp_path, num_train_epochs=1)
 
@@ -327,13 +315,8 @@ def test_predictions_are_the_rows_of_the_run_and_no_others(run, tmp_path, by_bat
     if not by_batch:
         labels = trainer.predict(rows).label_ids
         assert labels.tolist() == rows.batch(range(7)).labels.tolist()
-
-
-def test_other_datasets_are_evaluated_as_before(run, tmp_path):
-    other = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 3
-    trainer = Trainer(tiny(), arguments(tmp_path), eval_dataset=other)
-    attach(trainer, run, check=False)
-    assert trainer.evaluate()["eval_loss"] > 0
+        other = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 3  # as before
+        assert trainer.evaluate(other)["eval_rows"] > 7
 
 
 # -- bad use ---------------------------------------------------------------------------------
@@ -378,10 +361,14 @@ def test_arguments_that_are_wrong_are_refused_at_once(run, tmp_path, options, na
         attach(trainer, run, **({"check": False} | options))
 
 
-def test_an_endless_evaluation_run_is_refused(run, tmp_path):
+def test_runs_and_trainers_that_do_not_fit_are_refused_at_once(run, tmp_path):
     trainer = Trainer(tiny(), arguments(tmp_path))
     with pytest.raises(ConfigError, match="take"):
         attach(trainer, run, eval_runs=run.epochs(None), check=False)
+    with pytest.raises(ConfigError, match="sdpa"):
+        attach(trainer, run.render(position_scheme="absolute"), check=False)
+    with pytest.raises(ConfigError, match="prepare"):
+        attach(tiny(), run)
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # TRL's own settings
@@ -396,17 +383,6 @@ def test_a_placeholder_without_a_run_is_an_error_that_names_attach(run, tmp_path
             asks()
     attach(trainer, run, eval_runs=run.take(4)).train()
     assert losses(trainer)
-
-
-def test_what_is_no_trainer_is_refused_with_what_to_use(run):
-    with pytest.raises(ConfigError, match="prepare"):
-        attach(tiny(), run)
-
-
-def test_positions_that_do_not_start_anew_are_refused(run, tmp_path):
-    trainer = Trainer(tiny(), arguments(tmp_path))
-    with pytest.raises(ConfigError, match="sdpa"):
-        attach(trainer, run.render(position_scheme="absolute"), check=False)
 
 
 def test_a_dataset_of_the_trainer_that_goes_unused_is_warned_of(run, tmp_path):

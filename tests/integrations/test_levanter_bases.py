@@ -78,13 +78,6 @@ def configured(text, root, **fields):
     return LMMixtureDatasetConfig(tokenizer="bytes", configs={"wiki": source}, **fields)
 
 
-def test_datasets_without_validation_text_are_left_out(text, tmp_path):
-    base = configured(text, tmp_path)
-    more = {**base.configs, "code": UrlDatasetSourceConfig(cache_dir=tmp_path / "code")}
-    both = LMMixtureDatasetConfig(tokenizer="bytes", configs=more)
-    assert list(both.build_caches("validation")) == ["wiki"]
-
-
 def test_what_is_not_here_is_refused_by_its_key(text, tmp_path):
     with pytest.raises(tl.ConfigError, match="split: found 'test'"):
         configured(text, tmp_path).build_caches("test")
