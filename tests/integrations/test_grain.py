@@ -13,7 +13,7 @@ import pytest
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.errors import ConfigError, StateError
+from tokenloom.errors import ConfigError
 
 grain = iterator = source = None  # set by `imported`
 
@@ -64,16 +64,9 @@ def test_several_threads_may_ask_and_a_pickle_is_the_same_source(run):
             assert inputs_of(pool.map(one.__getitem__, range(9))) == wanted
 
 
-def test_ranks_have_their_shares_and_grains_state_loads_into_other_ranks(run):
-    shares = [source(run, 6, rank=rank, world_size=2) for rank in range(2)]
-    both = [np.concatenate([one[3]["inputs"] for one in shares]).tolist()]
-    assert both == tokens_of(run, 6)[3:4]
-    assert repr(shares[0]) == repr(shares[1]) == repr(source(run, 6))
-
-
 def test_the_repr_says_what_decides_so_that_grain_refuses_a_state_of_another_run(run, store):
     other = toy_run(store, "block", epochs=1)
-    assert repr(source(run, 4)) == repr(source(run, 4))
+    assert repr(source(run, 4)) == repr(source(run, 4, rank=1, world_size=2))
     different = [source(other, 4), source(run, 3), source(run, 4, end="pad")]
     different.append(source(run, 4, contract="plain"))
     assert len({repr(one) for one in (source(run, 4), *different)}) == 5
@@ -116,16 +109,8 @@ def test_micro_batches_have_an_axis_in_front(run):
     for item in (source(run, 6, accumulate=3)[2], list(iterator(run, 6, accumulate=3))[2]):
         np.testing.assert_array_equal(item["inputs"], wanted)
         assert item["loss_mask"].shape == (3, 2, 8)
-    for make in (source, iterator):
-        with pytest.raises(ConfigError, match="accumulate: found 4"):
-            make(run, 6, accumulate=4)
-
-
-def test_states_of_grain_and_of_other_runs_are_refused(run, store):
-    with pytest.raises(StateError, match="next_index"):
-        iterator(run, 4).set_state({"next_index": 3})
-    with pytest.raises(StateError, match="shuffle"):
-        iterator(run, 4).set_state(toy_run(store, "block", epochs=1).state(4))
+    with pytest.raises(ConfigError, match="accumulate: found 4"):
+        source(run, 6, accumulate=4)
 
 
 WORKERS = """

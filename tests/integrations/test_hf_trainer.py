@@ -1,6 +1,7 @@
 """A run in a Trainer: its order, resume, passes and evaluation, and the settings it refuses."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -390,6 +391,20 @@ def test_a_dataset_of_the_trainer_that_goes_unused_is_warned_of(run, tmp_path):
     with pytest.warns(UserWarning, match="train_dataset") as caught:
         attach(trainer, run, check=False)
     assert len(caught) == 1
+
+
+def test_a_trainer_keeps_its_batch_size_beside_that_of_a_run_file(tmp_path, caplog):
+    tl.build([{"text": "abcdefgh" * 10}], tmp_path / "toy", tokenizer="bytes")
+    text = "sources: {toy: {store: toy, windows: 8}}\nloader: {batch_size: 4, accumulate: 2}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    model = tiny()
+    model.resize_token_embeddings(256, mean_resizing=False)
+    options = {"model": model, "max_steps": 1, "per_device_train_batch_size": 2}
+    with caplog.at_level(logging.WARNING, "tokenloom"):
+        trainer = trained(tl.load(tmp_path / "run.yaml"), tmp_path, **options)
+    assert [len(fed["input_ids"]) for fed in trainer.fed] == [2]
+    for name, value in (("batch_size", 4), ("accumulate", 2)):
+        assert f"loader.{name}: found {value}" in caplog.text
 
 
 def test_a_checkpoint_says_nothing_about_where_it_was_made(run, whole, tmp_path):

@@ -23,7 +23,7 @@ def in_jax(marked):
     command += ["-p", "pytest_timeout"]
     command += ["-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE", "--doctest-modules"]
     ours = ("src/tokenloom/integrations/jax", "src/tokenloom/evaluate/models/in_jax.py")
-    command += [FOLDER, *ours]
+    command += [FOLDER, "tests/integrations/test_trainer_contract.py", *ours]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,16 @@ def test_the_methods_are_those_that_levanter_asks_for(store):
     assert isinstance(get(dataset, [0])[0], LmRow)
     with pytest.raises(IndexError):
         get(dataset, [37])
+
+
+def test_rows_for_levanter_have_no_loader_and_what_a_file_says_about_it_is_logged(tmp_path, caplog):
+    tl.build([{"text": "abcdefgh" * 10}], tmp_path / "toy", tokenizer="bytes")
+    text = "sources: {toy: {store: toy, windows: 8}}\nloader: {batch_size: 4}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    with caplog.at_level(logging.WARNING, "tokenloom"):
+        dataset = async_dataset(tl.load(tmp_path / "run.yaml"))
+    assert get(dataset, [0])[0].tokens.tolist() == list(b"abcdefgh")
+    assert "loader.batch_size: found 4" in caplog.text
 
 
 def test_a_target_for_the_last_cell_is_refused_because_levanter_has_none(store):

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from toyruns import toy_run, toy_store
 
-import tokenloom as tl
-from tokenloom.errors import ConfigError, StateError
+from tokenloom.errors import StateError
 
 torch = toys = DataModule = checkpoints = data_of = fit = trainer_of = None  # set by `imported`
 
@@ -83,28 +82,6 @@ def test_ruling_38_the_state_is_that_of_the_trained_batch_also_at_an_epochs_end(
     resumed, _, trainer = fit(run, 2, tmp_path / "again", kept[5], max_epochs=2)
     assert resumed.rows == slow_rows(37, 2, 2, 20)
     assert trainer.current_epoch == 2
-
-
-@pytest.mark.slow
-def test_ruling_40_epochs_are_fresh_passes(run, whole):
-    model, data, _ = whole
-    assert model.rows == slow_rows(37, 4, 3)
-    assert data.state_dict()["examples"] == 3 * 37
-    loader = tl.Loader(run.endless(), 4, 0, 1)
-    assert model.rows[:9] == [next(loader).index.tolist() for _ in range(9)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 5, 8, 9, 10, 18, 26])
-def test_ruling_38_a_resumed_run_has_the_losses_of_the_uninterrupted_one(
-    run, whole, tmp_path, step
-):
-    """9 and 18 are exactly at the end of an epoch (verl 7401)."""
-    model, _, kept = whole
-    resumed, _, trainer = fit(run, 4, tmp_path, kept[step])
-    assert resumed.rows == model.rows[step:]
-    assert resumed.losses == model.losses[step:]  # bit-equal
-    assert trainer.current_epoch == 3
 
 
 VALIDATED = {4: 3, 7: 3, 9: 2, 13: 2}  # ends of epochs that are left after a step
@@ -204,13 +181,6 @@ def test_a_rank_that_would_evaluate_only_filler_is_warned_of(run):
 
 
 @pytest.mark.slow
-def test_validation_in_the_middle_of_an_epoch_changes_nothing(run, whole, tmp_path):
-    data = data_of(run, 4, val=run)
-    model, _, _ = fit(run, 4, tmp_path, data=data, val_check_interval=2)
-    assert model.losses == whole[0].losses
-
-
-@pytest.mark.slow
 def test_overfit_batches_are_the_same_every_epoch(run, tmp_path):
     model, _, _ = fit(run, 4, tmp_path, overfit_batches=2)
     assert model.rows == 3 * slow_rows(37, 4, 1)[:2]
@@ -235,12 +205,6 @@ def test_another_trainer_starts_from_the_beginning_and_the_same_one_goes_on(run,
 
 
 @pytest.mark.slow
-def test_loaders_that_are_made_anew_go_on(run, whole, tmp_path):
-    model, _, _ = fit(run, 4, tmp_path, reload_dataloaders_every_n_epochs=1)
-    assert model.losses == whole[0].losses
-
-
-@pytest.mark.slow
 def test_a_checkpoint_without_our_state_and_one_of_another_run_are_refused(
     run, store, whole, tmp_path
 ):
@@ -257,34 +221,6 @@ def test_a_checkpoint_without_our_state_and_one_of_another_run_are_refused(
     other = toy_run(store, "block", epochs=1)
     with pytest.raises(StateError, match="this run has"):
         fit(other, 4, tmp_path, whole[2][5])
-
-
-@pytest.mark.slow
-def test_what_is_wrong_is_refused_when_the_module_is_made(run, store):
-    with pytest.raises(ConfigError, match="contract"):
-        DataModule(run, 4, contract="huggingface")
-    with pytest.raises(ConfigError, match="found str"):
-        DataModule(run, 4, val=["run"])
-    with pytest.raises(ConfigError, match="DataModule"):
-        DataModule(store, 4)
-    with pytest.raises(ConfigError, match="val_run"):
-        DataModule(run, 4, val_run=run)
-    with pytest.raises(ConfigError, match="untraned"):
-        DataModule(run, 4, untraned="zero")
-
-
-def test_options_of_a_dataloader_are_handed_on(run):
-    """They were documented, and refused as unknown."""
-    data = DataModule(run, 4, untrained="zero", prefetch=0, num_workers=1, persistent_workers=True)
-    data.setup("fit")
-    assert data.train_dataloader().loader.persistent_workers
-
-
-@pytest.mark.slow
-def test_the_state_is_small_and_plain(whole):
-    state = torch.load(whole[2][5], weights_only=False)["DataModule"]
-    assert {type(value) for value in state.values()} == {int, str}
-    assert state == json.loads(json.dumps(state))
 
 
 TRAINED = """

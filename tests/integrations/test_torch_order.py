@@ -107,57 +107,46 @@ def test_what_is_no_array_comes_through_worker_processes(store, contract):
         assert bool(same) == bool(segments[3] == segments[2] != 0)
 
 
-def test_fields_are_added_by_name(store):
+def test_fields_are_added_by_name_and_without_a_contract_there_is_nothing_else(store):
     run = store.pack(16).shuffle()
     names = ("segment_ids", "loss_mask", "step_loss_tokens", "index", "source", "cu_seqlens")
+    wanted = wanted_of(run, 4, fields=names)
     found = list(dataloader(run, 4, fields=names))
-    assert same_batches(found, wanted_of(run, 4, fields=names))
+    assert same_batches(found, wanted)
     assert set(names) < set(found[0])
     assert found[0]["step_loss_tokens"].tolist() == [int(found[0]["loss_mask"].sum())] * 4
+    named = ("examples_after", "input_ids", "labels")
+    bare = dataloader(run, 4, contract=None, fields=named[1:], num_workers=2)
+    assert same_batches(list(bare), [{name: one[name] for name in named} for one in wanted])
 
 
-def test_without_a_contract_there_is_what_was_named_and_nothing_else(store):
-    run = toy_run(store, epochs=1)
-    for found, wanted in zip(
-        dataloader(run, 6, contract=None, fields=("input_ids", "labels"), num_workers=2),
-        wanted_of(run, 6),
-        strict=True,
-    ):
-        names = ("examples_after", "input_ids", "labels")
-        assert equal(found, {name: wanted[name] for name in names})
-
-
-def test_an_endless_run_has_no_length_and_no_end(store):
-    run = toy_run(store, epochs=None)
-    batches = dataloader(run, 8, num_workers=2)
-    with pytest.raises(TypeError, match="endless"):
-        len(batches)
+@pytest.mark.parametrize(
+    ("epochs", "size", "end", "steps"),
+    [
+        (1, 8, "drop", 4),
+        (1, 8, "pad", 5),
+        (1, 8, "wrap", None),
+        (None, 8, "drop", None),
+        (2, [(0, 4), (10, 6), (30, 10)], "drop", 10),
+    ],
+)
+def test_ends_schedules_and_endless_runs_are_those_of_the_loader(store, epochs, size, end, steps):
+    run = toy_run(store, epochs=epochs)
+    batches = dataloader(run, size, end=end, num_workers=2)
+    assert steps is None or len(batches) == steps
     found = list(itertools.islice(batches, 15))
-    wanted = [one.torch() for one in itertools.islice(tl.Loader(run, 8), 15)]
+    wanted = [one.torch() for one in itertools.islice(tl.Loader(run, size, end=end), 15)]
+    if steps is None:
+        assert len(found) == 15
+    else:
+        assert len(found) == steps
+        wanted[-1]["examples_after"][:] = len(run)
     assert same_batches(found, wanted)
-    assert batches.state_dict()["examples"] == 120
-
-
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-def test_the_short_last_step_is_dropped_padded_or_filled(store, end):
-    run = toy_run(store, epochs=1)
-    batches = dataloader(run, 8, end=end, fields=("loss_mask",))
-    found = list(itertools.islice(batches, 6))
-    loader = tl.Loader(run, 8, end=end)
-    wanted = [b.torch(fields=("loss_mask",)) for b in itertools.islice(loader, 6)]
-    assert len(found) == {"drop": 4, "pad": 5, "wrap": 6}[end]
-    if end != "wrap":
-        assert len(batches) == len(found)
-        wanted[-1]["examples_after"][:] = 37
-    assert same_batches(found, wanted)
-
-
-def test_a_schedule_of_batch_sizes_is_that_of_the_loader(store):
-    run, schedule = toy_run(store, epochs=2), [(0, 4), (10, 6), (30, 10)]
-    found = list(dataloader(run, schedule, num_workers=2))
-    wanted = wanted_of(run, schedule)
-    assert [len(one["input_ids"]) for one in found] == [4, 4, 4, 6, 6, 6, 10, 10, 10, 10]
-    assert same_batches(found, wanted)
+    if epochs is None:
+        assert batches.state_dict()["examples"] == 120
+        for endless in (lambda: len(batches), lambda: list(DataLoader(run, batch_size=8))):
+            with pytest.raises(TypeError, match="endless"):
+                endless()
 
 
 # -- loops ---------------------------------------------------------------------------------
@@ -235,11 +224,7 @@ def test_batches_are_moved_one_step_ahead(store):
     assert ahead == [2, 3, 4, 4]
     assert states == [8, 16, 24, 37]  # what was handed over, not what was moved
     assert same_batches(found, list(dataloader(run, 8, contract="flex")))
-
-
-@pytest.mark.slow
-def test_everything_in_a_batch_goes_to_the_device(store):
-    (batch, *_) = dataloader(toy_run(store), 8, device="meta", contract="flex")
+    (batch, *_) = dataloader(run, 8, device="meta", contract="flex")
     places = {name: one.device.type for name, one in batch.items() if hasattr(one, "device")}
     assert set(places.values()) == {"meta"}
     assert batch["mask_mod"].segment_ids.device.type == "meta"
@@ -297,22 +282,3 @@ def test_a_plain_data_loader_that_shuffles_again_is_told(store):
     assert sorted(torch.cat([one["index"] for one in found]).tolist()) == list(range(37))
     for one in found:  # another order, the same rows
         assert np.array_equal(one["input_ids"], run.batch(one["index"].numpy()).tokens)
-
-
-def test_accelerate_4233_a_plain_loader_resumed_by_a_subset_has_the_same_permutation(store):
-    """There the sampler was seeded anew: another permutation, and then the same one twice."""
-    run = toy_run(store, epochs=1)
-    whole = torch.cat([one["input_ids"] for one in DataLoader(run, batch_size=4)])
-    rest = torch.utils.data.Subset(run, range(12, 37))
-    resumed = torch.cat([one["input_ids"] for one in DataLoader(rest, batch_size=4)])
-    assert torch.equal(resumed, whole[12:])
-    longer = toy_run(store, epochs=2)
-    second = torch.utils.data.Subset(longer, range(37, 74))
-    second = torch.cat([one["input_ids"] for one in DataLoader(second, batch_size=4)])
-    assert not torch.equal(second, whole)
-    assert sorted(second.tolist()) == sorted(whole.tolist())
-
-
-def test_a_plain_loader_over_an_endless_run_is_refused_with_a_reason(store):
-    with pytest.raises(TypeError, match="endless"):
-        list(DataLoader(toy_run(store, epochs=None), batch_size=8))

@@ -1,21 +1,21 @@
 """What every trainer may rely on: rows, states, ranks, passes and refusals, for each adapter.
 
-To add an adapter, write a feed in trainerfeeds.py. JAX has the same tests in `injax`.
+To add an adapter, write a feed in trainerfeeds.py. JAX has these tests in a process of its own, see
+test_jax.py.
 """
 
-import importlib
 import itertools
 import json
+import logging
 
 import numpy as np
 import pytest
 from refusals import refused
 from toyruns import mixed_run, toy_run, toy_store
-from trainerfeeds import FEEDS
+from trainerfeeds import ADAPTERS, FEEDS
 
 import tokenloom as tl
 from tokenloom.batch import digest_of, row_hashes
-from tokenloom.integrations.torch import dataloader, stateful
 
 STEPS, SIZE = 20, 4
 
@@ -143,58 +143,108 @@ def test_a_state_at_the_end_of_a_pass_continues_with_the_next_pass(finite, feed)
     assert indices(feed(finite, SIZE, state).steps(9)) == ranges(37, 74, SIZE)
 
 
-# -- another run -------------------------------------------------------------------------------
+# -- states, settings and refusals ---------------------------------------------------------------
+
+EVERY = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+WITH_STATE = pytest.mark.parametrize(
+    "adapter", [one for name, one in ADAPTERS.items() if "Grain" not in name]
+)
 
 
-def of_sampler(run):
-    return dataloader(run, 4).sampler
-
-
-def of_stateful(run):
-    return stateful(tl.Loader(run, 4))
-
-
-def of_jax(run):
-    return importlib.import_module("tokenloom.integrations.jax").batches(run, 4)
-
-
-def of_lightning(run):
-    return importlib.import_module("tokenloom.integrations.lightning").DataModule(run, 4)
-
-
-def of_accelerate(run):
-    accelerate = importlib.import_module("accelerate")
-    ours = importlib.import_module("tokenloom.integrations.hf")
-    return ours.prepare(accelerate.Accelerator(cpu=True), run, 4)
-
-
-HOLDERS = [of_sampler, of_stateful, of_jax, of_lightning, of_accelerate]
-
-
-@pytest.mark.parametrize("holder", HOLDERS)
-def test_a_state_of_another_run_is_refused_with_both_values(finite, holder):
-    state = holder(finite).state_dict()
-    again = holder(finite)
+@WITH_STATE
+def test_a_state_of_another_run_is_refused_with_both_values(finite, adapter):
+    state = adapter(finite, 4).state_dict()
+    again = adapter(finite, 4)
     again.load_state_dict(json.loads(json.dumps(state)))
-    for saved in (state, again.state_dict()):
-        refused(lambda saved=saved: holder(finite.seed(8)).load_state_dict(saved),
+    for saved in (state, again.state_dict(), tl.Loader(finite, 4).state_dict()):
+        refused(lambda saved=saved: adapter(finite.seed(8), 4).load_state_dict(saved),
                 tl.StateError, "seed", "7", "8")  # fmt: skip
+    for damaged in ({"next_index": 3}, "state"):
+        refused(lambda saved=damaged: adapter(finite, 4).load_state_dict(saved), tl.StateError)
 
 
-@pytest.mark.parametrize("holder", HOLDERS)
-def test_states_have_the_same_keys_and_types_for_every_run(run, finite, holder):
+@WITH_STATE
+def test_states_have_the_same_keys_and_types_for_every_run(run, finite, adapter):
     """A checkpoint of torch loads only the keys that it has."""
     edited = run.edit(at=12, weights={"web": 3})
-    states = [holder(one).state_dict() for one in (finite, run, edited, finite.epochs(None))]
+    runs = (finite, run, edited, finite.epochs(None))
+    states = [adapter(one, 4).state_dict() for one in runs]
     kinds = [{key: type(value) for key, value in state.items()} for state in states]
     assert all(one == kinds[0] for one in kinds)
     assert set(kinds[0].values()) == {int, str}
 
 
-def test_what_a_state_is_of_may_be_missing_or_damaged(finite):
-    state = dataloader(finite, 4).state_dict()
+@WITH_STATE
+def test_what_a_state_is_of_may_be_missing_or_damaged(finite, adapter):
+    state = adapter(finite, 4).state_dict()
     for text in ("", "{", "[1]", "[" * 10**5, None):
         saved = {**state, "dataset": text}
-        dataloader(finite, 4).load_state_dict(saved)
-        refused(lambda saved=saved: dataloader(finite.seed(8), 4).load_state_dict(saved),
+        adapter(finite, 4).load_state_dict(saved)
+        refused(lambda saved=saved: adapter(finite.seed(8), 4).load_state_dict(saved),
                 tl.StateError, "fingerprint", finite.fingerprint[:12])  # fmt: skip
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"batch_size": 0}, "0"),
+        ({"batch_size": 38}, "37"),
+        ({"contract": "hff"}, "'hff'"),
+        ({"fields": ("segment_idz",)}, "'segment_idz'"),
+        ({"end": "dorp"}, "'dorp'"),
+        ({"untrained": "zeros"}, "'zeros'"),
+        ({"num_worker": 2}, "'num_worker'"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_before_the_first_batch(finite, adapter, options, named):
+    refused(lambda: adapter(finite, **{"batch_size": 4} | options), tl.ConfigError, named)
+
+
+@EVERY
+def test_a_store_is_no_run(finite, adapter):
+    store = tl.open(finite.sources["main"].path)
+    refused(lambda: adapter(store, 4), tl.ConfigError, "Store")
+
+
+@pytest.fixture(scope="module")
+def filed(tmp_path_factory):
+    """A run file of 10 rows, with settings for its loader."""
+    root = tmp_path_factory.mktemp("filed")
+    tl.build([{"text": "abcdefgh" * 10}], root / "toy", tokenizer="bytes")
+    text = "sources: {toy: {store: toy, windows: 8}}\nloader: {batch_size: 4, end: pad, %s}\n"
+    (root / "run.yaml").write_text(text % "untrained: zero, prefetch: 3, fetch: rows")
+    (root / "other.yaml").write_text(text % "dtype: int64, fields: [tokens], patience: 9")
+    return root
+
+
+def rows_of(adapter, run, *given, **options):
+    """How many rows each batch has."""
+    made = adapter(run, *given, fields=("index",), **options)
+    if hasattr(made, "train_dataloader"):
+        made = made.train_dataloader()
+    source = adapter is ADAPTERS.get("Grain, source")
+    batches = [made[k] for k in range(len(made))] if source else made
+    return [len(batch["index"]) for batch in batches]
+
+
+@EVERY
+def test_an_adapter_takes_what_the_run_file_says_unless_an_argument_says_otherwise(filed, adapter):
+    run = tl.load(filed / "run.yaml")
+    assert rows_of(adapter, run) == [4, 4, 4]
+    assert rows_of(adapter, run, 3, end="drop") == [3, 3, 3]
+    assert rows_of(adapter, run, batch_size=5) == [5, 5]
+    bare = tl.from_config(run.describe())  # of no file
+    refused(lambda: adapter(bare), tl.ConfigError, "batch_size")
+    assert rows_of(adapter, bare, 4) == [4, 4]
+
+
+@EVERY
+def test_settings_of_a_file_that_an_adapter_cannot_take_are_logged_once(filed, adapter, caplog):
+    with caplog.at_level(logging.WARNING, "tokenloom"):
+        adapter(tl.load(filed / "other.yaml"))
+    logged = [one.getMessage() for one in caplog.records if "loader." in one.getMessage()]
+    assert len(logged) == 3  # once each, also where an adapter is made of another
+    for name in ("dtype", "fields", "patience"):
+        assert sum(f"other.yaml: loader.{name}" in message for message in logged) == 1

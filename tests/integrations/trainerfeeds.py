@@ -10,10 +10,13 @@ import importlib
 import itertools
 import json
 import logging
+import os
 import shutil
 import tempfile
 import warnings
 from pathlib import Path
+
+import numpy as np
 
 import tokenloom as tl
 from tokenloom.loader import read_state
@@ -197,6 +200,58 @@ class OfTrainer(Feed):
         return read_state(self.saved / "tokenloom.json") | {"folder": str(self.saved)}
 
 
+class OfJax(Feed):
+    """Arrays on a mesh of four devices where they divide the rows, else on one."""
+
+    def make(self, run, size, **options):
+        jax = importlib.import_module("jax")
+        if size % 4 == 0 and options["world_size"] == 1:
+            options = {"mesh": jax.sharding.Mesh(np.array(jax.devices()), ("data",))}
+        return of_jax(run, size, fields=FIELDS, **options)
+
+    def steps(self, count):
+        made = super().steps(count)
+        return [{name: np.asarray(one) for name, one in batch.items()} for batch in made]
+
+
+# -- what a user calls: the run, then its batch size and options ---------------------------------
+
+
+def of_torch(run, *given, **options):
+    ours = importlib.import_module("tokenloom.integrations.torch")
+    return ours.dataloader(run, *given, **options)
+
+
+def of_accelerate(run, *given, **options):
+    accelerate = importlib.import_module("accelerate")
+    ours = importlib.import_module("tokenloom.integrations.hf")
+    return ours.prepare(accelerate.Accelerator(cpu=True), run, *given, **options)
+
+
+def of_lightning(run, *given, **options):
+    ours = importlib.import_module("tokenloom.integrations.lightning")
+    return ours.DataModule(run, *given, **options)
+
+
+def of_grain(run, *given, **options):
+    return importlib.import_module("tokenloom.integrations.grain").iterator(run, *given, **options)
+
+
+def of_grain_source(run, *given, **options):
+    return importlib.import_module("tokenloom.integrations.grain").source(run, *given, **options)
+
+
+def of_jax(run, *given, **options):
+    return importlib.import_module("tokenloom.integrations.jax").batches(run, *given, **options)
+
+
+ADAPTERS = {
+    "torch": of_torch,
+    "Accelerate": of_accelerate,
+    "Lightning": of_lightning,
+    "Grain": of_grain,
+    "Grain, source": of_grain_source,
+}
 FEEDS = {
     "Loader": OfLoader,
     "torch": OfTorch,
@@ -210,3 +265,5 @@ FEEDS = {
     "Lightning": OfLightning,
     "Trainer": OfTrainer,
 }
+if os.environ.get("TOKENLOOM_IN_JAX"):  # in a process of its own, see test_jax.py
+    FEEDS, ADAPTERS = {"Loader": OfLoader, "JAX": OfJax}, {"JAX": of_jax}

@@ -1,7 +1,6 @@
 """JAX: global arrays from the rows of each process, passes, states, padding, pytrees."""
 
 import importlib
-import json
 import os
 import socket
 import subprocess
@@ -14,7 +13,6 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError, StateError
-from tokenloom.loader.loop import plain_state
 
 jax = Mesh = PartitionSpec = LEAVES = batches = share_of = None  # set by `imported`
 
@@ -103,13 +101,6 @@ def test_rows_are_repeated_along_the_other_axes(run, mesh):
     assert len({str(one.index) for one in both["inputs"].addressable_shards}) == 4
 
 
-def test_a_jitted_sum_over_the_mesh_is_that_of_numpy(run, mesh):
-    batch = next(iter(batches(run, 8, mesh=mesh)))
-    total = jax.jit(lambda one: (one["inputs"] * one["loss_mask"]).sum())(batch)
-    (first, *_) = wanted_of(run, 8)
-    assert int(total) == int((first["inputs"] * first["loss_mask"]).sum())
-
-
 def test_rows_that_do_not_divide_are_refused_with_the_numbers(run, mesh):
     words = "found 6 rows.*4 equal parts.*multiple of 4, such as 4 or 8; or pad=True.*2 rows"
     with pytest.raises(ConfigError, match=words):
@@ -147,36 +138,6 @@ def test_micro_batches_have_an_axis_in_front(run, mesh):
     np.testing.assert_array_equal(np.asarray(batch["inputs"]).reshape(8, 8), wanted["inputs"])
     with pytest.raises(ConfigError, match="16"):
         batches(run, 8, mesh=mesh, accumulate=4)
-
-
-def test_loops_are_passes_and_a_state_loads_into_another_mesh_and_batch_size(run, mesh):
-    loop = batches(run, 4, mesh=mesh, fields=("index",))
-    first, second = ([b["index"].tolist() for b in loop] for _ in range(2))
-    assert first != second
-    assert loop.epoch == 2
-    assert loop.state_dict()["examples"] == 74
-    stream = iter(batches(run, 4, fields=("index",)))
-    loop = batches(run, 4, mesh=mesh, fields=("index",))
-    for _, batch in zip(range(3), loop, strict=False):
-        assert next(stream)["index"].tolist() == batch["index"].tolist()
-    state = json.loads(json.dumps(loop.state_dict()))
-    plain = {**state, "dataset": json.loads(state["dataset"])}
-    assert plain == {k: v for k, v in run.state(12, step=3).items() if k in state}
-    resumed = batches(run, 3, fields=("index",))
-    resumed.load_state_dict(state)
-    assert [b["index"].tolist() for b in resumed] == [[k, k + 1, k + 2] for k in range(12, 36, 3)]
-
-
-def test_a_state_has_fixed_keys_and_comes_back_from_arrays(run):
-    loop = batches(run, 4)
-    next(iter(loop))
-    state = loop.state_dict()
-    assert {type(value) for value in state.values()} == {int, str}
-    back = {name: np.asarray(v) if isinstance(v, int) else v for name, v in state.items()}
-    loop.load_state_dict(back)
-    assert loop.state_dict() == state == plain_state(back)
-    with pytest.raises(StateError):
-        loop.load_state_dict("state")
 
 
 def test_a_loop_that_a_state_was_loaded_under_says_so(run):
@@ -225,12 +186,6 @@ def test_numbers_that_jax_would_cut_are_never_wrong(run):
 def test_arrays_whose_shape_varies_are_refused(run):
     with pytest.raises(ConfigError, match="cu_seqlens"):
         batches(run, 4, fields=("cu_seqlens",))
-
-
-def test_examples_after_makes_the_state(run):
-    loop = iter(batches(run, 4))
-    next(loop)
-    assert run.state(np.asarray(next(loop)["examples_after"]))["examples"] == 8
 
 
 @pytest.mark.parametrize(
@@ -320,15 +275,3 @@ def test_two_processes_of_two_devices_hold_the_rows_of_one(store, run, tmp_path)
         assert [int(i) for i in first[2:6]] == list(range(8 * step, 8 * step + 4))
         assert [int(i) for i in second[2:6]] == list(range(8 * step + 4, 8 * step + 8))
         assert int(first[-1]) == int(second[-1]) == wanted
-
-
-def test_what_a_run_file_says_about_its_loader_is_taken_or_told(tmp_path, caplog):
-    tl.build([{"text": "abcdefgh" * 10}], tmp_path / "toy", tokenizer="bytes")
-    text = (
-        "sources: {toy: {store: toy, windows: 8}}\nloader: {batch_size: 4, end: pad, patience: 9}"
-    )
-    (tmp_path / "run.yaml").write_text(text)
-    made = batches(tl.load(tmp_path / "run.yaml"))
-    assert (made.reader.passes.batch_size, made.reader.passes.end) == (4, "pad")
-    assert [len(batch["inputs"]) for batch in made] == [4, 4, 4]
-    assert "loader.patience: found 9" in caplog.text
