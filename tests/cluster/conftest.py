@@ -1,13 +1,8 @@
 """Fixtures of the tests of many processes."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import servers
 from kit import Nursery, quick_folder
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import threading
 
 import browsing
 import pytest
+from buckets import moto, moto_process, place, ranges, ranges_process  # noqa: F401
 from exploring import Asked
 from pagetoys import everything_run, hostile_run
 

@@ -1,6 +1,7 @@
 """Fixtures of the fault tests."""
 
 import pytest
+from buckets import moto, moto_process, place, ranges, ranges_process  # noqa: F401
 from kit import Nursery, quick_folder
 
 

@@ -6,19 +6,15 @@ pass with one request at a time: the requests are the same ones, only later.
 
 import collections
 import itertools
-import threading
-import time
 
 import numpy as np
 import pytest
+from buckets import upload
 from everyformat import EVERY
-from test_read_stores import upload
 from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.errors import StoreCorrupt
-from tokenloom.store.derived.ahead import in_turn
 from tokenloom.testing import tiny
 
 LATENCY = 0.1  # seconds: what 32 requests take to begin is a tenth of it, or less
@@ -163,65 +159,3 @@ def test_damage_is_told_as_from_a_disk(ranges, place, tmp_path):
     there = tl.open(place).check(progress=False).problems
     assert len(here) > 5
     assert [one.replace(str(local.path), place) for one in here] == list(there)
-
-
-# -- the mechanism -----------------------------------------------------------------------------
-
-
-class Many:
-    """A source that answers eight requests at once."""
-
-    parallel = 8
-
-
-def test_things_come_in_order_and_no_more_are_held_than_allowed():
-    lock, alive, most = threading.Lock(), 0, 0
-
-    def make(number):
-        nonlocal alive, most
-        with lock:
-            alive += 10
-            most = max(most, alive)
-        return number
-
-    makes = ((10, lambda number=number: make(number)) for number in range(200))
-    end = time.monotonic() + 20
-    for wanted, found in enumerate(in_turn(makes, Many(), most=40)):
-        assert found == wanted
-        while not wanted and most < 40 and time.monotonic() < end:
-            time.sleep(0.001)  # the threads fill what there is room for
-        with lock:
-            alive -= 10
-    assert wanted == 199
-    assert 40 <= most <= 50  # what is ready, and what is looked at
-
-
-def test_one_thing_that_is_larger_than_allowed_comes_alone():
-    makes = [(100, lambda: "a"), (100, lambda: "b")]
-    assert list(in_turn(makes, Many(), most=10)) == ["a", "b"]
-
-
-def test_what_fails_is_raised_when_it_is_its_turn_and_once():
-    calls = []
-
-    def make(number):
-        calls.append(number)
-        if number == 3:
-            raise StoreCorrupt(f"file {number}: damaged. Restore it.")
-        return number
-
-    makes = ((1, lambda number=number: make(number)) for number in range(9))
-    found = in_turn(makes, Many())
-    assert [next(found) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(StoreCorrupt, match="file 3"):
-        next(found)
-    assert calls.count(3) == 1
-
-
-def test_where_no_thread_can_be_started_everything_is_made_all_the_same(monkeypatch):
-    def none(*_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("tokenloom.store.cache._thread.start_new_thread", none)
-    makes = ((1, lambda number=number: number) for number in range(50))
-    assert list(in_turn(makes, Many())) == list(range(50))

@@ -5,14 +5,10 @@ import json
 
 import pytest
 import zstandard
-from buckets import files, objects
+from buckets import files, objects, put
 from refusals import refused
 
 import tokenloom as tl
-from tokenloom.arguments import place as parsed
-from tokenloom.ingest.crew.wire import pack_inputs
-from tokenloom.ingest.inputs import expand
-from tokenloom.remote.client import client_of
 
 TEXTS = [f"record {i} " + "x" * (i * 37 % 300) for i in range(200)]
 
@@ -41,12 +37,11 @@ def corpus(tmp_path, ranges, place):
         ".hidden.jsonl": LINES,
         "notes.xyz": b"no",
     }
-    where = parsed("place", place)
     for name, data in contents.items():
         path = tmp_path / "corpus" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        client_of(where).put((where / name).key, data)
+        put(f"{place}/{name}", data)
     return tmp_path / "corpus", place
 
 
@@ -79,12 +74,11 @@ def test_from_a_bucket_into_a_bucket_and_of_a_kind(corpus, tmp_path):
 
 
 def test_no_object_is_read_as_a_whole(ranges, place, tmp_path):
-    where = parsed("place", f"{place}/large.jsonl")
-    client_of(where).put(where.key, LINES * 50)
+    put(f"{place}/large.jsonl", LINES * 50)
     size, block = len(LINES) * 50, 100_000
     assert size > 15 * block
     ranges.clear()
-    tl.build(str(where), tmp_path / "s", **settings(workers=1, block_bytes=block))
+    tl.build(f"{place}/large.jsonl", tmp_path / "s", **settings(workers=1, block_bytes=block))
     sent = [one["sent"] for one in ranges.log() if one["key"].endswith("large.jsonl")]
     assert sent.count(size) == 1  # to hash it, in ranges of 8 MiB
     assert max(one for one in sent if one != size) <= block + 1  # then block by block
@@ -124,20 +118,9 @@ def test_a_server_that_ignores_conditions_is_caught_by_the_answer(corpus, tmp_pa
         ("hf:{url}", "'s3'"),
     ],
 )
-def test_what_is_not_there_or_not_meant_is_refused(corpus, text, named):
-    refused(lambda: expand(text.format(url=corpus[1])), tl.InputError, named)
-
-
-def test_a_url_with_a_password_is_refused_and_not_repeated():
-    with pytest.raises(tl.ConfigError) as raised:
-        expand("https://user:hunter2@example.org/a.jsonl")
-    assert "hunter2" not in str(raised.value)
-
-
-def test_what_travels_to_workers_is_a_url_and_an_etag(corpus):
-    packed = json.dumps(pack_inputs(expand(corpus[1])))
-    assert f'"path": "{corpus[1]}/a.jsonl"' in packed
-    assert "AKID" not in packed
+def test_what_is_not_there_or_not_meant_is_refused(corpus, text, named, tmp_path):
+    given = text.format(url=corpus[1])
+    refused(lambda: tl.build(given, tmp_path / "s", **settings()), tl.InputError, named)
 
 
 def test_faults_of_the_bucket_change_nothing(corpus, tmp_path, ranges):
@@ -157,8 +140,7 @@ def test_odd_names_are_names(request, server, place, tmp_path):
         line = json.dumps({"text": f"text {number}"}).encode()
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_bytes(line)
-        where = parsed("place", place) / name
-        client_of(where).put(where.key, line)
+        put(f"{place}/{name}", line)
     tl.build(tmp_path / "in", tmp_path / "local", **settings())
     tl.build(place, tmp_path / "remote", **settings())
     assert files(tmp_path / "remote") == files(tmp_path / "local")

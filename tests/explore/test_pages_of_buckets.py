@@ -7,7 +7,7 @@ import pytest
 import servers
 from buckets import objects
 from exploring import Asked
-from test_secrets import leaks
+from leaking import leaks
 
 import tokenloom as tl
 from tokenloom.cli import main
@@ -83,14 +83,6 @@ def test_pages_over_the_s3_of_another_author(moto, place):
     assert leaks(*pages) == []
     assert not before
     assert not any(moto.endpoint in one for one in pages)
-
-
-def test_pages_over_memory(place):
-    url = place.replace("s3://bucket", "memory://looked")
-    before = built(url), objects(url)
-    pages = shown(before[0])
-    assert objects(url) == before[1]
-    assert any("words of document" in one for one in pages)
 
 
 @pytest.mark.parametrize(

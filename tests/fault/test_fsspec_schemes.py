@@ -13,7 +13,7 @@ import time
 import fsspec
 import numpy as np
 import pytest
-from buckets import files
+from buckets import PAYLOAD, files
 from everyformat import parquet
 from foreignfiles import some_documents
 from fsspec.implementations.memory import MemoryFileSystem
@@ -21,16 +21,11 @@ from leaking import leaks, told
 from toyruns import toy_store
 
 import tokenloom as tl
-from tokenloom.arguments import place as place_of
-from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, TokenloomError
-from tokenloom.remote.client import client_of
 from tokenloom.testing import tiny
 
 TOP = "hf://datasets/user"
 
 TOKEN = "hf_PlantedTokenOfTheHub0123456789"
-
-PAYLOAD = "input_ids/c/0"
 
 LINES = {"text/a.jsonl": ["one", "two"], "text/b.jsonl": ["three"], "text/deep/c.jsonl": ["four"]}
 
@@ -75,7 +70,6 @@ class Hub(MemoryFileSystem):
 def hub(monkeypatch):
     """An empty hub that answers."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr("tokenloom.remote.client._CLIENTS", {})
     registered = fsspec.registry.get("hf")
     fsspec.register_implementation("hf", Hub, clobber=True)
     Hub.store.clear()
@@ -107,10 +101,10 @@ def test_a_store_of_ours_is_read_and_nothing_is_created(hub, local):
     store = tl.open(f"{TOP}/toy")
     assert np.array_equal(store.document(7), local.document(7))
     assert (store.digest, store.verify().problems) == (local.digest, ())
-    with pytest.raises(StoreError, match="x"):
-        client_of(place_of("url", TOP)).put_new("x", b"")
+    with pytest.raises(tl.StoreError, match=TOP):
+        tl.build([{"text": "x"}], f"{TOP}/x", **BUILT)
     hub.pipe_file("datasets/user/toy/shard-00000/" + PAYLOAD, b"short")
-    with pytest.raises(StoreCorrupt, match="5"):
+    with pytest.raises(tl.StoreCorrupt, match="5"):
         tl.open(f"{TOP}/toy").document(7)
 
 
@@ -137,7 +131,7 @@ def test_inputs_are_a_name_a_glob_or_a_folder(hub, tmp_path, what):
     assert files(tmp_path / "there") == files(tmp_path / "here")
 
 
-@pytest.mark.parametrize("what", ["read", "open", "build", "list"])
+@pytest.mark.parametrize("what", ["read", "open", "build"])
 def test_a_file_system_that_sleeps_raises_within_the_deadline(
     hub, local, tmp_path, monkeypatch, what
 ):
@@ -147,11 +141,10 @@ def test_a_file_system_that_sleeps_raises_within_the_deadline(
         "read": lambda: store.document(0),
         "open": lambda: tl.open(f"{TOP}/toy"),
         "build": lambda: tl.build(f"{TOP}/corpus", tmp_path / "s", **BUILT),
-        "list": lambda: client_of(place_of("url", TOP)).list("user"),
     }
     hub.awake.clear()
     started = time.monotonic()
-    with pytest.raises(TokenloomError, match="asked"):
+    with pytest.raises(tl.TokenloomError, match="asked"):
         calls[what]()
     assert time.monotonic() - started < 30  # one answer would have taken 40
 
@@ -169,7 +162,7 @@ def test_a_file_system_that_is_not_reached_is_reported_as_what_it_is(
 ):
     monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "0.5")
     Hub.fails = error
-    with pytest.raises(StoreError, match=TOP) as caught:
+    with pytest.raises(tl.StoreError, match=TOP) as caught:
         tl.open(f"{TOP}/toy")
     assert ("asked" in str(caught.value)) == is_asked_again
     assert leaks(told(caught.value), secrets=[TOKEN]) == []
@@ -189,18 +182,10 @@ class Fussy(MemoryFileSystem):
 @pytest.mark.parametrize("call", [tl.open, lambda url: tl.build(url, "memory://ftp/s", **BUILT)])
 def test_a_scheme_that_cannot_be_used_is_refused_with_those_that_can(scheme, call):
     fsspec.register_implementation("fussy", Fussy, clobber=True)
-    with pytest.raises(ConfigError, match=rf"url: found the scheme '{scheme}'") as got:
+    with pytest.raises(tl.ConfigError, match=rf"url: found the scheme '{scheme}'") as got:
         call(f"{scheme}://host/x")
     assert leaks(told(got.value), secrets=[TOKEN]) == []
     assert got.value.__context__ is None
-
-
-def test_a_folder_is_no_object(hub, local):
-    client = client_of(place_of("url", TOP))
-    assert client.head("user/toy") is None
-    assert client.head("user/toy/manifest-000001.json").size > 0
-    with pytest.raises(FileNotFoundError):
-        client.get("user/toy")
 
 
 def test_the_token_of_the_hub_is_in_nothing_that_is_made_or_said(
@@ -215,14 +200,13 @@ def test_the_token_of_the_hub_is_in_nothing_that_is_made_or_said(
         with tl.Loader(run, 4) as loader:
             next(loader)
             state = loader.state_dict()
-        client = client_of(place_of("url", TOP))
-        shown = [store, run, state, run.describe(), run.fingerprint, client, vars(client)]
-        shown += [store.check(), repr(store.reader.source)]
+        shown = [store, run, state, run.describe(), run.fingerprint]
+        shown += [store.check()]
         pickles = [pickle.dumps(one) for one in (store, run, copy.deepcopy(store))]
         bare = tl.open(f"{TOP}/toy", cache_bytes=0)
         Hub.denies = True
         for call in (lambda: tl.open(f"{TOP}/toy"), lambda: bare.document(1)):
-            with pytest.raises(TokenloomError, match=TOP) as caught:
+            with pytest.raises(tl.TokenloomError, match=TOP) as caught:
                 call()
             shown.append(told(caught.value))
             assert caught.value.__context__ is None

@@ -3,14 +3,12 @@
 import time
 
 import pytest
-from buckets import files, objects
+from buckets import files, names, objects, put
 from kit import SMALL, Nursery, write_corpus
 from leaking import leaks
 
 import tokenloom as tl
 from tokenloom import cluster
-from tokenloom.arguments import place as parsed
-from tokenloom.remote.client import client_of
 
 PARTS = 8
 
@@ -22,9 +20,8 @@ def corpus(request, place, tmp_path):
     """A corpus in a bucket of some server, and what one process makes of it in 8 stretches."""
     server = request.getfixturevalue(request.param)
     for path in write_corpus(tmp_path / "in", count=80, files=2):
-        where = parsed("url", f"{place}/in/{path.rpartition('/')[2]}")
         with open(path, "rb") as file:
-            client_of(where).put(where.key, file.read())
+            put(f"{place}/in/{path.rpartition('/')[2]}", file.read())
     inputs = [f"{place}/in/part-0.jsonl", f"{place}/in/part-1.jsonl"]
     tl.build(inputs, tmp_path / "whole", stretches=PARTS, workers=1, **SMALL)
     return server, inputs, f"{place}/store", files(tmp_path / "whole")
@@ -33,10 +30,8 @@ def corpus(request, place, tmp_path):
 def shards_of(out, part):
     """The shards of a part that are finished."""
     numbers = range((part - 1) * 10_000, part * 10_000)
-    where = parsed("url", out)
-    found = [one.key.split("/") for one in client_of(where).list(where.key)]
-    names = {key[-2] for key in found if key[-1] == "shard.json"}
-    return sorted(name for name in names if int(name.rpartition("-")[2]) in numbers)
+    found = {name.split("/")[0] for name in names(out) if name.endswith("/shard.json")}
+    return sorted(name for name in found if int(name.rpartition("-")[2]) in numbers)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from buckets import upload
 from everyformat import EVERY
 from foreignfiles import some_documents
-from test_read_stores import upload
 
 import tokenloom as tl
 from tokenloom.cli import main

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_read_stores import upload
+from buckets import upload
 
 import tokenloom as tl
 
@@ -133,12 +133,3 @@ def test_the_whole_search_has_one_deadline(grown, tmp_path, ranges, monkeypatch)
     assert 2 <= len(ranges.log()) < 8  # eight snapshots, each with a request of its own
     ranges.set()
     assert tl.open(web_url(ranges, "slow")).num_documents == grown.num_documents
-
-
-def test_numbers_are_not_tried_without_end(grown, tmp_path, ranges, monkeypatch):
-    upload(tmp_path / "web/s", "s3://bucket/many")
-    monkeypatch.setattr("tokenloom.remote.source.MAX_SNAPSHOTS", 2)
-    ranges.clear()
-    with pytest.raises(tl.StoreError, match=r"bucket/many.*snapshot=2"):
-        tl.open(web_url(ranges, "many"))
-    assert len(ranges.log()) == 2

@@ -1,27 +1,20 @@
 """Stores are built in buckets as on a disk: the same bytes, all of them or none."""
 
 import contextlib
-import errno
-import itertools
-import os
 import subprocess
 import sys
 
 import pytest
 import servers
-from buckets import DyingClient, Killed, copied, files, objects
+from buckets import copied, files, objects, put
 
 import tokenloom as tl
-from tokenloom.arguments import place as parsed
 from tokenloom.cli import main
-from tokenloom.ingest.identity import identify
-from tokenloom.ingest.inputs import expand
-from tokenloom.ingest.target import collect
-from tokenloom.remote.client import client_of
-from tokenloom.remote.uploads import LARGEST, RemoteFiles
 from tokenloom.testing import FaultFiles
 
 ROWS = [{"text": f"document {i}", "id": f"d{i}"} for i in range(30)]
+
+OTHER = [{"text": f"another {i}", "id": f"d{i}"} for i in range(30)]
 
 SETTINGS = {"tokenizer": "bytes", "shard_tokens": 200, "inner": 64, "chunk_tokens": 64}
 
@@ -96,27 +89,14 @@ def test_s3rver_is_refused_before_anything_is_written(tmp_path, monkeypatch, pla
 
 
 def test_a_folder_of_others_is_left_alone(ranges, place):
-    bucket = place
-    where = parsed("url", bucket)
-    client_of(where).put((where / "notes.txt").key, b"mine")
+    put(f"{place}/notes.txt", b"mine")
     with pytest.raises(tl.StoreExists, match=r"notes.txt"):
-        build(ROWS, bucket)
-    with pytest.raises(tl.StoreNotFound):
-        collect(where, unfinished=True, idle_hours=0, files=RemoteFiles(client_of(where)))
-    assert objects(bucket) == {"notes.txt": b"mine"}
+        build(ROWS, place)
+    assert main(["gc", place, "--unfinished", "--idle-hours", "0"]) != 0
+    assert objects(place) == {"notes.txt": b"mine"}
 
 
 # -- killed ---------------------------------------------------------------------------------
-def die_at(at, out, *, late=False, rows=ROWS):
-    """Build until the N-th request; True if it died."""
-    client = DyingClient(client_of(parsed("out", out)), at, late=late)
-    try:
-        tl.build(rows, out, **SETTINGS, files=RemoteFiles(client))
-    except Killed:
-        return True, client.count
-    return False, client.count
-
-
 def check_no_part(out, whole):
     """Whoever looks sees a whole store or none, and whole shards or none."""
     found = objects(out)
@@ -132,85 +112,64 @@ def check_no_part(out, whole):
         tl.open(out)
 
 
-def requests_of_a_build(out):
-    return die_at(0, out)[1]
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_killed_at_some_requests_nothing_torn_is_published(ranges, place, local, late):
-    total = requests_of_a_build(f"{place}/all")
-    for at in range(1, total + 1, 17 if late else 11):
-        out = f"{place}/{at}"
-        assert die_at(at, out, late=late)[0]
-        check_no_part(out, local)
-        build(ROWS, out)
-        assert {n: d for n, d in objects(out).items() if ".tmp-" not in n} == local
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("server", ["ranges", "moto"])
-def test_killed_at_any_request_nothing_torn_is_published(request, server, place, local, late):
-    request.getfixturevalue(server)
-    total = requests_of_a_build(f"{place}/all")
-    for at in range(1, total + 1):
-        out = f"{place}/{at}"
-        assert die_at(at, out, late=late)[0]
-        check_no_part(out, local)
-        build(ROWS, out)
-        assert {n: d for n, d in objects(out).items() if ".tmp-" not in n} == local
+def half_a_build(out, *, only, at):
+    """Build until the N-th of these calls of the writer, after which it does nothing any more."""
+    files = FaultFiles(out, at=at, action="stop", only=[only])
+    with contextlib.suppress(OSError):
+        build(ROWS, out, files=files)
+    assert files.happened
 
 
 def test_the_remains_of_a_killed_build_go_only_on_request_and_when_they_are_old(ranges, place):
-    assert die_at(30, place)[0]
-    where = parsed("out", place)
+    half_a_build(place, only="rename_new", at=2)
     half = set(objects(place))
     assert "shard-00000/shard.json" in half
-    tools = {"files": RemoteFiles(client_of(where))}
-    assert collect(where, **tools).unfinished == ("shard-00000", "shard-00001")
-    with pytest.raises(tl.StoreBusy, match="shard-0000"):
-        collect(where, unfinished=True, **tools)
+    assert main(["gc", place]) == 0
+    assert main(["gc", place, "--unfinished"]) == 1
     assert set(objects(place)) == half
-    assert collect(where, unfinished=True, idle_hours=0, **tools).removed
+    assert main(["gc", place, "--unfinished", "--idle-hours", "0"]) == 0
     assert objects(place) == {}
 
 
 def test_other_settings_after_a_kill_are_refused_with_the_way_out(ranges, place):
-    assert die_at(16, place)[0]  # in the middle of the first shard
-    other = [{"text": f"other {i}"} for i in range(30)]
+    ranges.set(expire_after=20)
+    with pytest.raises(tl.StoreError):
+        build(ROWS, place)  # in the middle of the first shard
+    ranges.set()
     with pytest.raises(tl.StoreError, match="unfinished"):
-        build(other, place)
+        build(OTHER, place)
     assert main(["gc", place, "--unfinished", "--idle-hours", "0"]) == 0
-    assert build(other, place).num_documents == 30
+    assert build(OTHER, place).num_documents == 30
+
+
+PUBLISHING = ["rename_new", "link_new"]  # a shard, or a file
 
 
 # -- two builders ---------------------------------------------------------------------------
-class Overtaken(RemoteFiles):
-    """Another builder does all of its work when this one is about to upload its n-th file."""
+def race(out, rows, others, settings, at):
+    """Another builder does all of its work when this one is about to publish for the n-th time."""
+    lost, uploads = {}, 0
 
-    def __init__(self, client, rows, out, at, settings=SETTINGS):
-        super().__init__(client)
-        self.rows, self.out, self.settings = rows, out, settings
-        self.left, self.error = at, None
-
-    def _put_new(self, target, file):
-        self.left -= 1
-        if self.left == 0:
+    def overtake(call):
+        nonlocal uploads
+        uploads += 1
+        if uploads == at:
             try:
-                tl.build(self.rows, self.out, **self.settings)
+                tl.build(others, out, **settings)
             except tl.StoreError as error:
-                self.error = error
-        return super()._put_new(target, file)
+                lost["other"] = error
+
+    try:
+        tl.build(rows, out, **settings, files=FaultFiles(out, only=PUBLISHING, before=overtake))
+    except tl.StoreError as error:
+        lost["first"] = error
+    assert uploads >= at
+    return lost
 
 
-OTHER = [{"text": f"another {i}", "id": f"d{i}"} for i in range(30)]
-
-
-@pytest.mark.parametrize("at", [2, 15])
+@pytest.mark.parametrize("at", [1, 2, 4])
 def test_two_builders_of_one_store_have_the_same_bytes(ranges, place, local, at):
-    tools = Overtaken(client_of(parsed("out", place)), ROWS, place, at)
-    tl.build(ROWS, place, **SETTINGS, files=tools)
-    assert tools.error is None
+    assert race(place, ROWS, ROWS, SETTINGS, at) == {}
     assert objects(place) == local
 
 
@@ -230,39 +189,18 @@ RIVALS = {
 
 
 @pytest.mark.parametrize("what", RIVALS)
-@pytest.mark.parametrize("at", [2, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("at", [1, 2])
 def test_of_two_builders_of_different_stores_one_wins_and_the_other_says_so(
-    ranges, place, what, at
+    ranges, place, tmp_path, what, at
 ):
-    numbers = [at] if at else itertools.count(1)  # each upload of the first builder
-    raced = [*itertools.takewhile(lambda n: race(f"{place}/{n}", *RIVALS[what], n), numbers)]
-    assert len(raced) == 1 if at else len(raced) > 20
-
-
-def race(out, rows, others, settings, at):
-    """Another builder comes in between; one of the two wins, and its store has nothing else.
-
-    False if the first builder had finished before.
-    """
+    rows, others, settings = RIVALS[what]
     settings = {**SETTINGS, **settings}
-    tools = Overtaken(client_of(parsed("out", out)), others, out, at, settings)
-    lost = None
-    try:
-        tl.build(rows, out, **settings, files=tools)
-    except tl.StoreError as error:
-        lost = error
-    if tools.left > 0:
-        return False
-    assert (lost is None) != (tools.error is None)
-    assert out in str(lost or tools.error)
-    store = tl.open(out)
+    ((loser, error),) = race(place, rows, others, settings, at).items()
+    assert place in str(error)
+    store = tl.open(place)
     assert store.check().problems == ()
-    assert store.inputs[0][0].sha256 == identity_of(others if lost else rows)
-    return True
-
-
-def identity_of(rows):
-    return identify(expand(rows), threads=1)[0].sha256
+    expected = tl.build(rows if loser == "other" else others, tmp_path / "s", **settings)
+    assert store.inputs[0][0].sha256 == expected.inputs[0][0].sha256
 
 
 def test_a_lost_answer_is_no_lost_upload(ranges, place, local):
@@ -271,37 +209,24 @@ def test_a_lost_answer_is_no_lost_upload(ranges, place, local):
     assert objects(place) == local
 
 
-def test_expired_credentials_stop_a_build_that_resumes(ranges, place, local):
-    ranges.set(expire_after=40)
+@pytest.mark.parametrize(
+    "requests", [9, 31, 52, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 62))]
+)
+def test_expired_credentials_stop_a_build_that_resumes(ranges, place, local, requests):
+    """As a process that is killed at this request: none after it reaches the bucket."""
+    ranges.set(expire_after=requests)
     with pytest.raises(tl.StoreError, match="credentials"):
         build(ROWS, place)
     ranges.set()
+    check_no_part(place, local)
     build(ROWS, place)
-    assert objects(place) == local
-
-
-# -- the command line -----------------------------------------------------------------------
-def test_what_waits_for_its_upload_is_one_shard_and_is_cleared(ranges, place, tmp_path):
-    client = client_of(parsed("out", place))
-    waited = []
-
-    class Counting(RemoteFiles):
-        def rename_new(self, source, target):
-            waited.append(len(self._spool))
-            return super().rename_new(source, target)
-
-    tools = Counting(client)
-    tl.build(ROWS, place, **SETTINGS, files=tools)
-    per_shard = {sum(n.startswith(f"shard-{k:05}/") for n in objects(place)) for k in range(2)}
-    assert len(waited) >= 2
-    assert set(waited[:2]) == per_shard  # never the files of two
-    assert tools._spool == {}
+    assert {n: d for n, d in objects(place).items() if ".tmp-" not in n} == local
 
 
 # -- calls that fail ------------------------------------------------------------------------
 def fail_at(at, out, action):
     """Build until the N-th call of the writer; gives what counted the calls."""
-    faulty = FaultFiles(RemoteFiles(client_of(parsed("out", out))), at=at, action=action)
+    faulty = FaultFiles(out, at=at, action=action)
     with contextlib.suppress(OSError):
         tl.build(ROWS, out, **SETTINGS, files=faulty)
     return faulty
@@ -359,43 +284,3 @@ def test_where_nothing_is_listed_or_created_under_a_condition_nothing_is_built(r
     with pytest.raises(tl.StoreError, match="http://"):
         build(ROWS, f"{ranges.endpoint}/bucket/s")
     assert all(one["method"] not in ("PUT", "POST") for one in ranges.log())
-
-
-# -- sizes ----------------------------------------------------------------------------------
-def waiting(files, out, size):
-    """A file that is being written, and claims to have that many bytes."""
-    path = parsed("out", out) / f".tmp-{0:032x}"
-    files.create(path).size = size
-    return path
-
-
-def test_a_large_upload_gets_the_time_that_it_needs(ranges, place):
-    client = client_of(parsed("out", place))
-    files = RemoteFiles(client)
-    assert files._client_for(1 << 20) is client
-    assert files._client_for(1 << 30).settings.deadline >= 1024  # a MiB per second, at least
-
-
-def test_what_no_bucket_takes_in_one_request_is_refused(ranges, place):
-    files = RemoteFiles(client_of(parsed("out", place)))
-    path = waiting(files, place, LARGEST + 1)
-    with pytest.raises(tl.StoreError, match="5,368,709,121"):
-        files.link_new(path, parsed("out", place) / "x")
-    assert objects(place) == {}
-
-
-def test_a_full_temporary_disk_is_told_and_nothing_is_published(ranges, place, local, monkeypatch):
-    write = os.write
-
-    def full(descriptor, data):
-        if len(data) > 60:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(descriptor, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenloom.remote.uploads.os.write", full)
-        with pytest.raises(tl.StoreError, match="No space left"):
-            build(ROWS, place)
-    assert not any(name.startswith(("shard-", "manifest-")) for name in objects(place))
-    build(ROWS, place)
-    assert objects(place) == local

@@ -1,13 +1,11 @@
 """States and run files are kept in buckets as on a disk: whole or not at all, newest found."""
 
 import pytest
-from buckets import objects
+from buckets import objects, put
 
 import tokenloom as tl
-from tokenloom.arguments import place as parsed
 from tokenloom.cli import main
 from tokenloom.loader import latest_state, read_state, write_state
-from tokenloom.remote.client import client_of
 
 ROWS = [{"text": "abcdefgh"}, {"text": "ijkl"}]
 
@@ -49,8 +47,7 @@ def test_a_state_of_a_name_is_replaced(run, bucket):
 
 def test_a_damaged_state_is_passed_over_and_a_missing_one_told(run, bucket, caplog):
     write_state(tl.Loader(run, batch_size=1).seek(1).state_dict(), f"{bucket}/states")
-    where = parsed("url", f"{bucket}/states/state-000000000009.json")
-    client_of(where).put(where.key, b"{")
+    put(f"{bucket}/states/state-000000000009.json", b"{")
     assert latest_state(f"{bucket}/states")["examples"] == 1
     assert "state-000000000009.json" in caplog.text
     assert latest_state(f"{bucket}/none") is None
@@ -69,17 +66,15 @@ def test_a_run_file_in_a_bucket_gives_the_run(run, bucket):
 
 
 def test_paths_in_a_run_file_are_relative_to_it_and_stores_are_built_there(bucket):
-    where = parsed("url", f"{bucket}/runs/run.yaml")
     text = (
         "build: {tokenizer: bytes, stores: {../built: ../corpus/*.jsonl}}\n"
         "sources: {one: {store: ../built, windows: 2}}\n"
     )
-    client_of(where).put(where.key, text.encode())
-    corpus = parsed("url", f"{bucket}/corpus/a.jsonl")
-    client_of(where).put(corpus.key, b'{"text": "abcdef"}\n')
-    assert len(tl.load(str(where))) == 3
+    put(f"{bucket}/runs/run.yaml", text.encode())
+    put(f"{bucket}/corpus/a.jsonl", b'{"text": "abcdef"}\n')
+    assert len(tl.load(f"{bucket}/runs/run.yaml")) == 3
     assert "built/manifest-000001.json" in objects(bucket)
-    assert len(tl.load(str(where))) == 3  # it is there now
+    assert len(tl.load(f"{bucket}/runs/run.yaml")) == 3  # it is there now
 
 
 def test_a_run_file_that_is_not_there_or_cannot_be_meant_is_told(
