@@ -1,10 +1,10 @@
-"""A fork beside threads that read: the child never waits for a thread that stayed in the parent."""
+"""Forks: a child never waits for a thread that stayed in the parent."""
 
-import signal
 import subprocess
 import sys
 
 import pytest
+from toyruns import toy_store
 
 FORKS = """
 import os, signal, sys, tempfile, threading, time
@@ -83,23 +83,21 @@ def test_forks_beside_reading_threads_never_hang_and_read_the_same(forks):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-OLD_LOCKS = """
-import tokenloom.store.handles as handles
-
-class Nobody(list):
-    add = list.append
-    def __iter__(self):
-        return iter(())
-
-handles._owners = Nobody()  # so no lock is renewed in a child
-"""
-
-
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
-def test_control_locks_that_are_not_renewed_are_found():
-    command = [sys.executable, "-W", "ignore", "-c", OLD_LOCKS + FORKS, "3000", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
-    assert done.returncode == 1
-    assert (
-        f"ended with {signal.SIGALRM.value}\n" in done.stderr
-    )  # a child that hung until its alarm
+def test_a_forked_child_goes_on_with_the_loader_of_its_parent(tmp_path):
+    toy_store(tmp_path)
+    code = """
+import os, sys, tokenloom as tl
+loader = tl.Loader(tl.open(sys.argv[1]).windows(8).epochs(None), 4, prefetch=2)
+next(loader)
+for _ in range(20):
+    first, child = loader.examples, os.fork()
+    found = [next(loader).index[0] for _ in range(100)]
+    assert found == list(range(first, first + 400, 4)), found
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from toyruns import FIELDS
+from toyruns import FIELDS, toy_store
 
 import tokenloom as tl
 
@@ -21,6 +21,18 @@ LAYOUTS = {
     "mixed": lambda store: tl.mix({"a": store.windows(8), "b": store.pack(8)}),
 }
 WIDE = {"tokens", "labels"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory):
+    """The same with a loss column."""
+    return toy_store(tmp_path_factory.mktemp("weighted"), weights=True)
+
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

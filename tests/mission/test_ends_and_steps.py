@@ -1,10 +1,20 @@
-"""The end of a run: drop, pad or wrap a short last step; and steps without a trained token."""
+"""Steps of a loader: ends, schedules, accumulation, seeking, and steps without a trained token."""
+
+import itertools
+import json
 
 import pytest
-from toyruns import FIELDS, SEQ_LEN, close_all, joined, ranks_of, toy_run
+from refusals import refused
+from toyruns import FIELDS, SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.testing import write_store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """37 rows of 8 tokens an epoch."""
+    return toy_store(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture
@@ -22,8 +32,7 @@ def test_padding_is_filled_with_the_pad_id(ten):
 
 
 def test_a_step_may_be_larger_than_the_whole_run(ten):
-    with pytest.raises(tl.ConfigError, match="found 16, but the run has 10 examples"):
-        tl.Loader(ten, 16)
+    refused(lambda: tl.Loader(ten, 16), tl.ConfigError, "batch_size", 16, 10)
     (only,) = list(tl.Loader(ten, 16, end="pad"))
     assert only.index.tolist() == [*range(10), *[-1] * 6]
     with tl.Loader(ten, 25, end="wrap") as around:
@@ -94,8 +103,7 @@ def test_a_step_that_nobody_trains_on_is_an_error_on_every_rank(half_trained):
         with tl.Loader(half_trained, 1, fields=fields) as loader:
             next(loader)
             for _ in range(2):  # it is not skipped by being met
-                with pytest.raises(tl.NoTrainedTokens, match="step 1: none of its 1 rows"):
-                    next(loader)
+                refused(lambda loader=loader: next(loader), tl.NoTrainedTokens, "step 1")
                 assert (loader.step, loader.examples) == (1, 1)
             assert next(loader.seek(2)).index.tolist() == [2]
     ranks = ranks_of(half_trained.render(mask_boundary_loss=False, ignore_id=None), 2, 2)
@@ -118,8 +126,7 @@ def test_loss_columns_are_judged_too(tmp_path):
     never = {"loss_weights": ("float32", lambda ids: ids * 0)}
     write_store(tmp_path, [[[1] * 64]], inner=16, chunk_tokens=32, columns=never)
     loader = tl.Loader(tl.open(tmp_path).windows(8), 4, fields=("labels",))
-    with pytest.raises(tl.NoTrainedTokens, match="none of its 4 rows"):
-        next(loader)
+    refused(lambda: next(loader), tl.NoTrainedTokens, "step 0", "4 rows")
 
 
 def test_documents_of_one_token_train_nothing(tmp_path):
@@ -127,8 +134,7 @@ def test_documents_of_one_token_train_nothing(tmp_path):
     ranks = ranks_of(tl.open(tmp_path).windows(8), 4, 2)
     for rank in ranks:
         batch = next(rank)
-        with pytest.raises(tl.NoTrainedTokens, match="documents of one token"):
-            _ = batch.loss_mask
+        refused(lambda batch=batch: batch.loss_mask, tl.NoTrainedTokens, "step 0", "4 rows")
     close_all(ranks)
 
 
@@ -140,10 +146,7 @@ def test_no_run_goes_beyond_the_64_bit_integers(store, kind, end):
     last = 2**63 // 64 - 1
     with tl.Loader(dataset, 64, end=end) as loader:
         loader.seek(last - 1)
-        assert [int(next(loader).index[-1]) for _ in range(2)] == [
-            2**63 - 65 if kind != "lanes 2" else int(loader._maker.rows_of(last - 1)[-1]),
-            2**63 - 1 if kind != "lanes 2" else int(loader._maker.rows_of(last)[-1]),
-        ]
+        assert [int(next(loader).index.max()) for _ in range(2)] == [2**63 - 65, 2**63 - 1]
         assert next(loader, None) is None
         assert next(loader.seek(2**60), None) is None
 
@@ -152,7 +155,7 @@ def test_no_run_goes_beyond_the_64_bit_integers(store, kind, end):
 
 
 def test_rows_and_batches_of_a_run_are_never_judged(half_trained):
-    """newcomer.md, bug 5: a row alone may have no trained token, whoever asks for it."""
+    """A row alone may have no trained token, whoever asks for it."""
     for index in range(8):
         assert bool(half_trained[index].loss_mask.any()) == (index % 2 == 0)
     assert half_trained.batch([1, 3]).labels.tolist() == [[-100] * 8] * 2
@@ -164,12 +167,12 @@ def test_rows_and_batches_of_a_run_are_never_judged(half_trained):
 def test_untrained_steps_are_delivered_with_zeros_if_asked_for(half_trained, fields, prefetch):
     settings = {"fields": fields, "prefetch": prefetch, "untrained": "zero"}
     with tl.Loader(half_trained, 1, **settings) as loader:
-        with pytest.warns(UserWarning, match=r"step 1: none of its 1 rows.*mask of zeros") as told:
+        with pytest.warns(UserWarning, match="step 1") as told:
             batches = list(loader)
         assert len(told) == 1  # once, not for every step
         assert [batch.loss_tokens for batch in batches] == [7, 0] * 4
         assert [int(batch.loss_weights.sum()) for batch in batches] == [7, 0] * 4
-        assert loader.stats().untrained == 4
+        assert loader.stats().untrained == loader.metrics("")["untrained_steps"] == 4
 
 
 # -- another loop over a loader at its end (ruling 40) -------------------------------------
@@ -177,14 +180,11 @@ def test_untrained_steps_are_delivered_with_zeros_if_asked_for(half_trained, fie
 
 @pytest.mark.parametrize("prefetch", [0, 4])
 def test_another_loop_over_an_exhausted_loader_says_how_to_ask_for_more(half_trained, prefetch):
-    """newcomer.md, bug 7: [4, 0, 0] steps, silently."""
+    """Otherwise the second loop would be empty, silently."""
     with tl.Loader(half_trained, 2, prefetch=prefetch) as loader:
         assert sum(1 for _ in loader) == 4
         for _ in range(2):
-            with pytest.raises(
-                tl.LoaderExhausted, match=r"all its 4 steps.*epochs\(2\).*seek\(0\)"
-            ):
-                iter(loader)
+            refused(lambda: iter(loader), tl.LoaderExhausted, "4 steps", "epochs(2)", "seek(0)")
         with pytest.raises(StopIteration):  # an iterator at its end stays there
             next(loader)
         assert sum(1 for _ in loader.seek(0)) == 4
@@ -204,7 +204,7 @@ def test_a_loop_after_a_state_of_the_end_is_empty_and_told(half_trained):
         state = done.state_dict()
     loader = tl.Loader(half_trained, 2)
     loader.load_state_dict(state)
-    with pytest.warns(UserWarning, match="at step 4 of 4, so a loop over it is empty"):
+    with pytest.warns(UserWarning, match="step 4 of 4"):
         assert list(loader) == []
     longer = tl.Loader(half_trained.epochs(2), 2)
     longer.load_state_dict(state)
@@ -217,3 +217,116 @@ def test_no_end_policy_is_silently_empty(half_trained, end):
         list(loader)
         with pytest.raises(tl.LoaderExhausted):
             list(loader)
+
+
+# -- batch sizes that change, and gradient accumulation --------------------------------------
+
+
+def slow_steps(schedule, count, start=0):
+    """(start, size) of consecutive steps; each uses the last entry at or before its start."""
+    found, begin = [], start
+    for _ in range(count):
+        size = [rows for examples, rows in schedule if examples <= begin][-1]
+        found.append((begin, size))
+        begin += size
+    return found
+
+
+def test_an_entry_that_no_step_begins_at_counts_from_the_next_step_on(store):
+    with tl.Loader(toy_run(store), [(0, 4), (10, 8), (21, 2)], end="pad") as loader:
+        sizes = [(int(b.index[0]), len(b)) for b in itertools.islice(loader, 6)]
+    assert sizes == [(0, 4), (4, 4), (8, 4), (12, 8), (20, 8), (28, 2)]
+
+
+@pytest.mark.parametrize("at", [3, 10, 12])
+@pytest.mark.parametrize("other", [6, [(0, 4), (40, 8)], [(0, 3), (20, 7), (70, 16)], [(0, 111)]])
+def test_a_run_goes_on_with_another_schedule(store, at, other):
+    dataset = toy_run(store)
+    state = tl.Loader(dataset, [(0, 4), (40, 8)]).seek(at).state_dict()
+    start = state["examples"]
+    loader = tl.Loader(dataset, other, end="pad")
+    loader.load_state_dict(json.loads(json.dumps(state)))
+    assert loader.examples == start
+    pairs = [(0, other)] if isinstance(other, int) else other
+    wanted = [(b, s) for b, s in slow_steps(pairs, 100, start) if b < 111]
+    assert len(loader) == len(wanted)
+    found = [(int(batch.index[0]), len(batch)) for batch in loader]
+    assert found == wanted
+    assert loader.examples == 111
+
+
+def test_accumulation_divides_the_share_of_a_rank_and_changes_no_state(store):
+    dataset = toy_run(store)
+    ranks = ranks_of(dataset, 12, 3, accumulate=2)
+    assert next(ranks[1]).index.tolist() == [[4, 5], [6, 7]]
+    assert joined(ranks[:1] + ranks[2:])[0] == [0, 1, 2, 3, 8, 9, 10, 11]
+    flat = tl.Loader(dataset, 6)
+    flat.load_state_dict(ranks[1].state_dict())
+    assert next(flat).index.tolist() == [*range(12, 18)]
+    close_all([*ranks, flat])
+
+
+# -- seeking and resuming --------------------------------------------------------------------
+
+
+def test_endless_runs_resume_in_any_epoch(store):
+    dataset = toy_run(store, epochs=None)
+    with tl.Loader(dataset, 8) as first, tl.Loader(dataset, 8) as second:
+        second.load_state_dict(first.seek(10**6).state_dict())
+        assert second.step == 10**6
+        assert same(next(first), next(second))
+        assert first.state_dict() == second.state_dict()
+
+
+def test_states_at_the_beginning_and_behind_the_end(store):
+    dataset = toy_run(store, epochs=1)
+    for end, examples, steps in (("drop", 36, 9), ("pad", 37, 10)):
+        loader = tl.Loader(dataset, 4, end=end)
+        assert loader.state_dict()["examples"] == 0
+        assert len(list(loader)) == steps
+        state = loader.state_dict()
+        assert (state["examples"], state["step"]) == (examples, steps)
+        again = tl.Loader(dataset, 4, end=end)
+        again.load_state_dict(state)
+        assert (len(again), next(again, None)) == (0, None)
+        assert again.state_dict() == state
+        far = tl.Loader(dataset, 4, end=end).seek(1000)
+        assert (far.examples, next(far, None)) == (37, None)
+        tl.Loader(dataset, 4, end=end).load_state_dict(far.state_dict())
+    single = tl.Loader(dataset, 1)  # the dropped tail comes when the batch size allows it
+    single.load_state_dict(tl.Loader(dataset, 4).seek(9).state_dict())
+    assert [batch.index.tolist() for batch in single] == [[36]]
+
+
+def test_seek_goes_to_any_step_at_any_time(store):
+    dataset = toy_run(store)
+    with tl.Loader(dataset, 4) as known:
+        wanted = [batch.index.tolist() for batch in known]
+    with tl.Loader(dataset, 4) as loader:
+        for step in (5, 0, 26, 3, 3):
+            assert next(loader.seek(step)).index.tolist() == wanted[step]
+            assert loader.step == step + 1
+            assert loader.examples == 4 * (step + 1)
+        assert next(loader.seek(27), None) is None
+        refused(lambda: loader.seek(-1), tl.ConfigError, "step", -1)
+
+
+def test_after_a_state_of_another_batch_size_seek_counts_steps_of_this_one(store):
+    dataset = toy_run(store)
+    states = {examples: tl.Loader(dataset, 1).seek(examples).state_dict() for examples in (4, 14)}
+    with tl.Loader(dataset, 7, prefetch=0) as loader:
+        loader.load_state_dict(states[4])
+        assert next(loader).index.tolist() == list(range(4, 11))
+        assert next(loader.seek(1)).index.tolist() == list(range(7, 14))
+    with tl.Loader(dataset, 7, prefetch=0) as loader:
+        loader.load_state_dict(states[4])
+        loader.load_state_dict(states[14])  # the last of several counts
+        assert next(loader).index.tolist() == list(range(14, 21))
+
+
+def test_the_time_of_a_loader_runs_from_its_first_step(store):
+    with tl.Loader(toy_run(store), 2) as loader:
+        assert (loader.stats().seconds, loader.stats().cells_per_second) == (0, 0)
+        next(loader)
+        assert loader.stats().seconds > 0
+        assert loader.stats().cells_per_second > 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from refusals import refused
-from toyruns import toy_run
+from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 
@@ -20,6 +20,12 @@ SETTINGS = [  # setting, allowed, refused
     ("batch_size", [], [0, -1, True, 4.0, "4", None, [], [(1, 4)], [(0, 4), (0, 8)], [(0, 4, 4)]]),
     ("batch_size", [], [[(0, 4), (9, 8), (5, 2)], [(0, 4), (10.5, 8)], [4, 8], {"0": 4}]),
 ]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """37 rows of 8 tokens an epoch."""
+    return toy_store(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.mark.parametrize(("name", "allowed", "wrong"), SETTINGS)
