@@ -227,7 +227,7 @@ class SplicePhase:
         """The splices of each row."""
         frame, place, unit = self.slots.units(rows, epoch)
         every, turn = np.arange(len(frame)), epoch[frame]
-        if self._kind_of is None:
+        if self._kind_of is None or not len(frame):
             shown = self._show(self._kinds[0], every, place, unit, turn)
             same = shown.frame is every  # one splice for each unit
             return shown._replace(frame=frame if same else frame[shown.frame])
