@@ -19,12 +19,9 @@ from random_runs import BOS, CHOICES, EOS, SEQ_LEN, Recipe, Source, expanded
 from slow_orders import (
     GOLDEN,
     WORD,
-    SlowLinear,
     cut_blocks,
     equal_blocks,
-    order_key,
     slow_block,
-    slow_child,
     slow_era,
     slow_full,
 )
@@ -344,30 +341,39 @@ class SlowSource:
 
     def _ordered(self, parts: list[SlowRows], epoch: int, name: str):
         """(row, lane over lanes) at every place of an epoch of some parts."""
-        n, kind = sum(part.count(epoch) for part in parts), self.source.order
+        n = sum(part.count(epoch) for part in parts)
+        kind, perm_type = self._order_kind
         if kind == "stored":
             rows = list(range(n))
         elif kind == "full":
-            rows = slow_full(n, self.seed, epoch, name)
+            rows = slow_full(n, self.seed, epoch, name, perm_type)
         elif kind == "era":
-            rows = slow_era(n, 5, self.seed, epoch, name)
-        elif kind == "linear":
-            linear = SlowLinear(n, slow_child(order_key(self.seed, epoch, name), "full"))
-            rows = [linear.forward(place) for place in range(n)]
+            length = 5 if perm_type == "feistel" else 4
+            rows = slow_era(n, length, self.seed, epoch, name, perm_type)
         else:
             return self._blocks_ordered(parts, n, epoch, name)
         return [(row, None) for row in rows]
 
+    @property
+    def _order_kind(self) -> tuple[str, str]:
+        """How rows are shuffled, and by which permutations."""
+        if self.source.order == "linear":
+            return "full", "linear"
+        kind = self.source.order.removeprefix("linear ")
+        return kind, "feistel" if kind == self.source.order else "linear"
+
     def _blocks_ordered(self, parts: list[SlowRows], n: int, epoch: int, name: str):
-        size, window, lanes = BLOCKS[self.source.order]
+        kind, perm_type = self._order_kind
+        size, window, lanes = BLOCKS[kind]
         size = size or self.parts[0].block_size
-        least = MERGED if self.source.order == "merged block" else 1
+        least = MERGED if kind == "merged block" else 1
         if size is not None:
             size *= -(-least // size)
             blocks = equal_blocks(n, size)
         else:
             blocks = cut_blocks(_merged(self._block_starts(parts, epoch), least))
-        found = slow_block(blocks, window, lanes, self.seed, size=size, epoch=epoch, source=name)
+        options = {"size": size, "epoch": epoch, "source": name, "perm_type": perm_type}
+        found = slow_block(blocks, window, lanes, self.seed, **options)
         return [(row, one if lanes > 1 else None) for row, one in found]
 
     def _block_starts(self, parts: list[SlowRows], epoch: int) -> list[int]:

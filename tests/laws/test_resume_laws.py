@@ -57,7 +57,7 @@ def test_rows_of_a_step_stand_in_the_order_of_lanes(known, draw):
     if recipe.shuffled:
         return
     picks = slow.picks(length_of(run))
-    laned = {name for name, one in sources_of(recipe).items() if one.order == "lanes"}
+    laned = {name for name, one in sources_of(recipe).items() if "lanes" in one.order}
     first = 0 if laned & recipe.sources.keys() else min(
         (e["at"] for e in recipe.edits if laned & e.get("add", {}).keys()), default=10**9
     )  # fmt: skip

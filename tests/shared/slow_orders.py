@@ -111,12 +111,15 @@ class SlowLinear:
         return (y - self.b) * pow(self.a, -1, self.n) % self.n
 
 
-def shuffled(items, key):
+def shuffled(items, key, perm_type="feistel"):
     """The list whose place p holds item perm(p)."""
     if not items:
         return []
     n = len(items)
-    places = hash_sort(n, key) if n <= 4096 else map(SlowFeistel(n, key).forward, range(n))
+    if perm_type == "linear":
+        places = map(SlowLinear(n, key).forward, range(n))
+    else:
+        places = hash_sort(n, key) if n <= 4096 else map(SlowFeistel(n, key).forward, range(n))
     return [items[place] for place in places]
 
 
@@ -124,20 +127,23 @@ def order_key(seed, epoch=0, source="main"):
     return slow_key(seed, source, "order", epoch)
 
 
-def slow_full(n, seed, epoch=0, source="main"):
-    return shuffled(list(range(n)), slow_child(order_key(seed, epoch, source), "full"))
+def slow_full(n, seed, epoch=0, source="main", perm_type="feistel"):
+    key = slow_child(order_key(seed, epoch, source), "full")
+    return shuffled(list(range(n)), key, perm_type)
 
 
-def slow_era(n, length, seed, epoch=0, source="main"):
+def slow_era(n, length, seed, epoch=0, source="main", perm_type="feistel"):
     root = slow_child(order_key(seed, epoch, source), "era")
     rows = list(range(n))
     out = []
     for number, start in enumerate(range(0, n, length)):
-        out += shuffled(rows[start : start + length], slow_child(root, number))
+        out += shuffled(rows[start : start + length], slow_child(root, number), perm_type)
     return out
 
 
-def slow_block(blocks, window_blocks, lanes, seed, *, size=None, epoch=0, source="main"):
+def slow_block(
+    blocks, window_blocks, lanes, seed, *, size=None, epoch=0, source="main", perm_type="feistel"
+):
     """(row, fraction) at every index; `blocks` are lists of rows, in stored order.
 
     `size` is the rows of every block but the last, for blocks that are equal by rule.
@@ -146,7 +152,7 @@ def slow_block(blocks, window_blocks, lanes, seed, *, size=None, epoch=0, source
     tail = []
     if size and blocks and len(blocks[-1]) < size:
         *blocks, tail = blocks
-    blocks = shuffled(blocks, slow_child(root, "blocks"))
+    blocks = shuffled(blocks, slow_child(root, "blocks"), perm_type)
     out = []
     for band, first in enumerate(range(0, len(blocks), lanes * window_blocks)):
         members = blocks[first : first + lanes * window_blocks]
@@ -157,12 +163,12 @@ def slow_block(blocks, window_blocks, lanes, seed, *, size=None, epoch=0, source
             owned = members[lane * m // here : (lane + 1) * m // here]
             rows = [row for block in owned for row in block]
             number = band * lanes + lane
-            queues.append(shuffled(rows, slow_child(root, "window", number)))
+            queues.append(shuffled(rows, slow_child(root, "window", number), perm_type))
         turns = sorted(range(here), key=reversed_bits(here))
         for height in range(max(map(len, queues))):
             alive = [lane for lane in turns if height < len(queues[lane])]
             out += [(queues[lane][height], lane / here) for lane in alive]
-    return out + [(row, 0.0) for row in shuffled(tail, slow_child(root, "tail"))]
+    return out + [(row, 0.0) for row in shuffled(tail, slow_child(root, "tail"), perm_type)]
 
 
 def reversed_bits(count):
