@@ -5,16 +5,38 @@ import subprocess
 import sys
 
 import pytest
+from kit import QUICK
+from refusals import refused
 
-from tokenloom.errors import ConfigError
-from tokenloom.tokenizer.chat.sandbox import TemplateFailed, compile_template
+import tokenloom as tl
 
+CONTENTS = "{% for m in messages %}{{ m.content }}{% endfor %}"  # a template must write them
 TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
 
 
-def render(template, limit=10_000, **variables):
-    compiled = compile_template(template, limit=limit, now="2026-07-26")
-    return compiled.render(TALK, variables=variables)
+@pytest.fixture
+def built(tmp_path):
+    """Builds one conversation, of which every token is trained unless something else is said."""
+
+    def build(template, limit=10_000, train_on="all", **arguments):
+        options = {"tokenizer": "bytes", "chat_template": template, "train_on": train_on}
+        options |= {"max_record_bytes": limit, "template_args": {"now": "2026-07-26", **arguments}}
+        return tl.build(
+            [{"messages": TALK}], tmp_path / "s", overwrite=True, files=QUICK, **options
+        )
+
+    return build
+
+
+@pytest.fixture
+def render(built):
+    """What a template writes for `TALK`."""
+
+    def render(template, **options):
+        ids = built(template + CONTENTS, **options).document(0)
+        return bytes(ids.tolist()).decode().removesuffix("hiyo")
+
+    return render
 
 
 @pytest.mark.parametrize(
@@ -35,8 +57,8 @@ def render(template, limit=10_000, **variables):
         ("{{ missing }}{{ missing is defined }}", "False"),
     ],
 )
-def test_templates_have_the_helpers_of_transformers(template, text):
-    assert render(template, bos_token="<s>").text == text
+def test_templates_have_the_helpers_of_transformers(render, template, text):
+    assert render(template, bos_token="<s>") == text
     # the control: transformers itself, where it is not about the date
     if "strftime" not in template:
         utils = importlib.import_module("transformers.utils.chat_template_utils")
@@ -44,17 +66,17 @@ def test_templates_have_the_helpers_of_transformers(template, text):
         assert theirs == [text]
 
 
-def test_generation_blocks_are_found_where_they_are_written():
-    found = render(
+def test_generation_blocks_are_found_where_they_are_written(built):
+    store = built(
         "{% for m in messages %}<{{ m.role }}>{% generation %}{{ m.content }}!{% endgeneration %}"
-        "{% endfor %}"
+        "{% endfor %}",
+        train_on="assistant",
     )
-    assert found.text == "<user>hi!<assistant>yo!"
-    assert [found.text[a:b] for a, b in found.generated] == ["hi!", "yo!"]
-    assert not compile_template("{# {% generation %} #}", limit=9).marks
+    ids, trained = store.document(0), store.document(0, column="loss_mask") == 1
+    assert bytes(ids.tolist()).decode() == "<user>hi!<assistant>yo!"
+    assert bytes(ids[trained].tolist()).decode() == "hi!yo!"
     late = "{% macro a() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ 'ab' ~ a() }}"
-    with pytest.raises(TemplateFailed, match="not written in its place"):
-        render(late)
+    refused(lambda: built(late, train_on="assistant"), tl.InputError, "record 0")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +94,8 @@ def test_generation_blocks_are_found_where_they_are_written():
         "{{ '{0.__class__}'.format(messages) }}",
     ],
 )
-def test_what_a_template_must_not_reach_is_an_error_and_never_empty(template):
-    with pytest.raises(TemplateFailed, match="the sandbox stopped the chat template"):
-        render(template)
+def test_what_a_template_must_not_reach_is_an_error_and_never_empty(built, template):
+    refused(lambda: built(template), tl.InputError, "record 0", "chat template")
 
 
 LOOP = "{% for i in range(MANY) %}{% for j in range(MANY) %}xxx{% endfor %}{% endfor %}"
@@ -102,32 +123,34 @@ GROW = "{% set n = namespace(x=START) %}{% for i in range(MANY) %}{% set n.x = O
         "{{ '%1DIGITSd' | format(1) }}",
     ],
 )
-def test_what_a_template_writes_is_bounded(template):
+def test_what_a_template_writes_is_bounded(built, template):
     few, many = (template.replace("MANY", n).replace("DIGITS", "0" * int(n)) for n in ("2", "99"))
-    render(few)  # the control
-    with pytest.raises(TemplateFailed, match="more than 10000 bytes"):
-        render(many)
+    built(few + CONTENTS)  # the control
+    refused(lambda: built(many), tl.InputError, "record 0", "10000")
 
 
-def test_bounds_are_in_bytes():
-    assert len(render("{{ 'é' * 5000 }}").text) == 5000
-    with pytest.raises(TemplateFailed, match="more than 9999 bytes"):
-        render("{{ 'é' * 5000 }}", limit=9999)
+def test_bounds_are_in_bytes(built, render):
+    assert len(render("{{ 'é' * 4998 }}")) == 4998
+    refused(lambda: built("{{ 'é' * 4998 }}" + CONTENTS, limit=9999), tl.InputError, "9999")
 
 
-def test_errors_of_a_template_are_told():
-    for template, words in (
-        ("{{ raise_exception('roles') }}", "raised TemplateError: roles"),
-        ("{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}", "calls itself too deeply"),
-        ("{% include 'x' %}", "no loader"),
-        ("{{ messages[7].content }}", "raised UndefinedError"),
-        ("{{ lipsum() }}", "'lipsum' is undefined"),  # it is random
-    ):
-        with pytest.raises(TemplateFailed, match=words):
-            render(template)
-    for template in ("{% if %}", "{{ [1] | random }}", "{% generation %}", "{{"):
-        with pytest.raises(ConfigError, match="chat_template: line 1"):
-            render(template)
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('roles') }}",
+        "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}",
+        "{% include 'x' %}",
+        "{{ messages[7].content }}",
+        "{{ lipsum() }}",  # it is random
+    ],
+)
+def test_a_template_that_fails_makes_a_bad_record(built, template):
+    refused(lambda: built(template), tl.InputError, "record 0", "chat template")
+
+
+@pytest.mark.parametrize("template", ["{% if %}", "{{ [1] | random }}", "{% generation %}", "{{"])
+def test_what_is_no_template_is_refused_with_its_line(built, template):
+    refused(lambda: built(template), tl.ConfigError, "chat_template", "line 1")
 
 
 def test_a_build_of_text_does_not_load_jinja2(tmp_path):
@@ -139,7 +162,6 @@ def test_a_build_of_text_does_not_load_jinja2(tmp_path):
     subprocess.run([sys.executable, "-c", code, tmp_path / "s"], check=True, timeout=600)
 
 
-def test_without_jinja2_the_extra_is_named(monkeypatch):
+def test_without_jinja2_the_extra_is_named(built, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"tokenloom\[build\]"):
-        compile_template("x", limit=9)
+    refused(lambda: built(CONTENTS), ImportError, "tokenloom[build]")
