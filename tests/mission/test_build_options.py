@@ -5,52 +5,52 @@ import json
 import numpy as np
 import pytest
 import yaml
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom import cluster
-from tokenloom.cli import main
 
 ROWS = [{"text": "abc", "lang": "en"}, {"text": "de", "lang": "fr"}]
 
 IDS = [{"input_ids": [1, 2, 3], "score": [0.5, 1, 2]}]
 
 WRONG = {
-    "text_key": [None, 1, ["text"]],
-    "id_key": [1, True, ["id"]],
+    "text_key": [None, ["text"]],
+    "id_key": [True],
     "ids_key": [3],
-    "metadata_keys": ["lang", {"lang"}, {"lang": 1}, [1]],
+    "metadata_keys": ["lang", {"lang": 1}, [1]],
     "columns": ["loss_mask", {"loss_mask": 1}, [1]],
-    "vocab_size": [True, "300", 300.0, 0, -1, 2**31 + 1],
-    "bos": [True, 1.5, [1], b"x"],
-    "eos": [True, 1.5, [1], b"x"],
-    "pad": [False, 1.5, [1], b"x"],
-    "add_bos": ["no", 1, 0],
-    "add_eos": ["no", 1, 0],
-    "strict": ["false", 1, None],
-    "parse_special": ["false", 0, None],
-    "engine": [None, "x", 1],
-    "verify_all": ["no", 1, None],
+    "vocab_size": [True, "300", 300.0, 0, 2**31 + 1],
+    "bos": [True, b"x"],
+    "eos": [1.5],
+    "pad": [[1]],
+    "add_bos": ["no", 1],
+    "add_eos": [0],
+    "strict": ["false"],
+    "parse_special": [None],
+    "engine": [None, "x"],
+    "verify_all": ["no"],
     "filter": [3, "text", ["json:loads"]],
-    "transform": [3, "text", True],
-    "chat": ["no", 1, 0],
+    "transform": [True],
+    "chat": [1],
     "chat_template": [3, ["x"]],
-    "train_on": ["all ", 1],
-    "template_args": ["x", [1], [("a", 1)]],
-    "on_error": [None, "SKIP", True],
-    "encoding": [None, 3, ["utf-8", 3], [], "nope"],
-    "errors": [None, "x", 3],
-    "max_record_bytes": [True, "3", 0, 1e6, None],
-    "append": ["no", 1, None],
-    "overwrite": ["no", 1, None],
-    "workers": [True, "2", 0, 1.0],
-    "stretches": [True, "2", 0, 2.0, None, 10_001],
-    "executor": [None, "x", 1],
-    "progress": ["no", 1, 0],
-    "chunk_tokens": [True, "3", 0, 3.0, None, 2**27 + 1],
-    "shard_tokens": [True, "3", 0, 3.0, None, 2**27 + 1],
-    "block_bytes": [True, "3", 0, 3.0, None],
-    "inner": [True, "3", 0, 3.0, None, 2**24 + 1],
-    "tokenizer": [3, True, b"bytes", ["bytes"], ""],
+    "train_on": ["all "],
+    "template_args": ["x", [("a", 1)]],
+    "on_error": [None, "SKIP"],
+    "encoding": [None, ["utf-8", 3], [], "nope"],
+    "errors": [None, "x"],
+    "max_record_bytes": [True, 0, 1e6],
+    "append": ["no"],
+    "overwrite": [1],
+    "workers": [True, "2", 0],
+    "stretches": [0, 2.0, 10_001],
+    "executor": [None, "x"],
+    "progress": ["no"],
+    "chunk_tokens": [True, 0, 2**27 + 1],
+    "shard_tokens": [0, 2**27 + 1],
+    "block_bytes": ["3", 0],
+    "inner": [0, 2**24 + 1],
+    "tokenizer": [3, b"bytes", ""],
 }
 
 CASES = [(name, value) for name, values in WRONG.items() for value in values]
@@ -61,20 +61,16 @@ NOT_OF_PARTS = {"executor", "stretches"}
 @pytest.mark.parametrize(("name", "value"), CASES, ids=lambda one: repr(one)[:20])
 def test_a_wrong_option_is_refused_by_its_name_and_nothing_is_written(tmp_path, name, value):
     options = {"tokenizer": "bytes"} | {name: value}
-    with pytest.raises(tl.ConfigError, match=rf"^{name}\b"):
-        tl.build(ROWS, tmp_path / "s", **options)
-    assert not (tmp_path / "s").exists()
+    refused(lambda: tl.build(ROWS, tmp_path / "s", **options), tl.ConfigError, name)
     if name not in NOT_OF_PARTS:
-        with pytest.raises(tl.ConfigError, match=rf"^{name}\b"):
-            cluster.build_part(ROWS, tmp_path / "s", "1/2", **options)
-        assert not (tmp_path / "s").exists()
+        parts = lambda: cluster.build_part(ROWS, tmp_path / "s", "1/2", **options)  # noqa: E731
+        refused(parts, tl.ConfigError, name)
+    assert not (tmp_path / "s").exists()
 
 
 def test_all_wrong_types_are_reported_together(tmp_path):
-    with pytest.raises(tl.ConfigError) as caught:
-        tl.build(ROWS, tmp_path / "s", tokenizer="bytes", metadata_keys="lang", strict="no")
-    assert "metadata_keys" in str(caught.value)
-    assert "strict" in str(caught.value)
+    wrong = {"tokenizer": "bytes", "metadata_keys": "lang", "strict": "no"}
+    refused(lambda: tl.build(ROWS, tmp_path / "s", **wrong), tl.ConfigError, *list(wrong)[1:])
 
 
 def test_metadata_keys_are_a_list_and_never_characters_of_a_word_or_a_used_up_generator(tmp_path):
@@ -134,28 +130,23 @@ def test_columns_are_names_or_names_with_a_dtype(tmp_path):
             tl.build(IDS, tmp_path / "s", tokenizer=None, vocab_size=9, columns=columns)
 
 
-TYPED = {
-    "--vocab-size": ["0", "3"],
-    "--bos": ["²"],
-    "--eos": ["x"],
-    "--max-record-bytes": ["0"],
-    "--chunk-tokens": ["0"],
-    "--shard-tokens": ["999999999999"],
-    "--stretches": ["0"],
-    "--workers": ["0"],
-    "--template-args": ["[1]"],
-    "--encoding": ["nope"],
-}
-
-
-@pytest.mark.parametrize(("option", "value"), [(o, v) for o, vs in TYPED.items() for v in vs])
-def test_a_wrong_option_of_the_command_is_refused_as_it_was_typed(tmp_path, capsys, option, value):
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--vocab-size", "0"),
+        ("--bos", "²"),
+        ("--shard-tokens", "999999999999"),
+        ("--workers", "0"),
+        ("--template-args", "[1]"),
+        ("--encoding", "nope"),
+        ("--part", "3/2"),
+        ("--part", "x"),
+    ],
+)
+def test_a_wrong_option_of_the_command_is_refused_as_it_was_typed(tmp_path, cli, option, value):
     (tmp_path / "t.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
-    typed = [str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "s"), "--tokenizer", "bytes"]
-    assert main(["build", *typed, option, value]) != 0
-    told = capsys.readouterr().err
-    assert option in told or option.removeprefix("--") in told
-    assert "Traceback" not in told
+    typed = ["build", tmp_path / "t.jsonl", "-o", tmp_path / "s", "-t", "bytes", option, value]
+    assert option.removeprefix("--") in cli(*typed, code=2)
     assert not (tmp_path / "s").exists()
 
 
@@ -166,7 +157,7 @@ OF_PYTHON = {"filter", "transform", "append", "overwrite", "tokenizer"}
     ("name", "value"),
     [
         (name, value)
-        for name, value in CASES
+        for name, (value, *_) in WRONG.items()
         if name not in OF_PYTHON and not isinstance(value, (set, bytes, tuple))
     ],
     ids=lambda one: repr(one)[:20],
@@ -180,6 +171,5 @@ def test_a_wrong_option_of_a_run_file_is_refused_by_its_path(tmp_path, name, val
         "sources": {"s": {"store": "s", "windows": 8}},
     }
     file.write_text(yaml.safe_dump(json.loads(json.dumps(said))))
-    with pytest.raises(tl.ConfigError, match=rf"build\.stores\.s\b.*{name}"):
-        tl.load(file)
+    refused(lambda: tl.load(file), tl.ConfigError, "build.stores.s", name)
     assert not (tmp_path / "s").exists()

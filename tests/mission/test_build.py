@@ -1,20 +1,21 @@
+"""A build: from files and records to a store, again, further, with hooks and specials."""
+
+import functools
 import gzip
 import json
-import logging
 import os
-import subprocess
-import sys
-import textwrap
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
+from kit import QUICK
+from refusals import refused
 
 import tokenloom as tl
-from tokenloom.store.files import LOCAL
 
-TINY = {"block_bytes": 300, "inner": 32, "shard_tokens": 500}
+TINY = {"block_bytes": 300, "inner": 32, "shard_tokens": 500, "files": QUICK}
 
 
 def records(count=60, start=0):
@@ -53,14 +54,6 @@ def test_other_fields_of_a_record_are_its_metadata(tmp_path):
         "lang": "en",
         "score": 17 / 4,
     }
-
-
-@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.slow)])
-def test_the_worker_count_never_changes_a_byte(tmp_path, workers):
-    source = write_jsonl(tmp_path / "c/a.jsonl", records(200))
-    tl.build(source, tmp_path / "one", tokenizer="bytes", workers=1, **TINY)
-    tl.build(source, tmp_path / "many", tokenizer="bytes", workers=workers, **TINY)
-    assert tree(tmp_path / "one") == tree(tmp_path / "many")
 
 
 def test_every_kind_of_input_gives_the_same_documents(tmp_path):
@@ -118,44 +111,37 @@ def test_a_store_with_other_settings_or_inputs_is_refused_and_the_difference_nam
     source = write_jsonl(tmp_path / "a.jsonl", records())
     tl.build(source, tmp_path / "s", tokenizer="bytes", **TINY)
     before = tree(tmp_path / "s")
-    with pytest.raises(tl.StoreExists, match=r"id_key \(None there, 'id' now\)"):
+    with pytest.raises(tl.StoreExists, match="id_key"):
         tl.build(source, tmp_path / "s", tokenizer="bytes", id_key="id", **TINY)
     write_jsonl(source, records(61))
-    with pytest.raises(FileExistsError, match="its inputs"):
+    with pytest.raises(FileExistsError, match="inputs"):
         tl.build(source, tmp_path / "s", tokenizer="bytes", **TINY)
     assert tree(tmp_path / "s") == before
 
 
-def test_a_directory_with_other_things_is_not_built_into(tmp_path):
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s/thesis.tex").write_text("x")
-    with pytest.raises(tl.StoreExists, match="thesis"):
-        tl.build([{"text": "a"}], tmp_path / "s", tokenizer="bytes")
-
-
-def test_an_unfinished_build_goes_on_after_its_last_shard(tmp_path, caplog):
-    source = write_jsonl(tmp_path / "a.jsonl", records(100))
+def test_an_unfinished_build_continues_after_its_last_shard(tmp_path):
+    source = write_jsonl(tmp_path / "a.jsonl", records(50))
     tl.build(source, tmp_path / "whole", tokenizer="bytes", **TINY)
     whole = tree(tmp_path / "whole")
-    shards = len(tl.open(tmp_path / "whole").reader.manifest.shards)
-    for kept in range(shards + 1):
+    shards = len(list((tmp_path / "whole").glob("shard-*")))
+    for kept in (0, 1, shards // 2, shards):
         target = tmp_path / f"part{kept}"
         target.mkdir()
         for name, data in whole.items():
             if name.startswith("shard") and int(name[6:11]) < kept:
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 (target / name).write_bytes(data)
-        with caplog.at_level(logging.INFO, "tokenloom"):
-            tl.build(source, target, tokenizer="bytes", **TINY)
+        there = {path: path.stat().st_mtime_ns for path in target.glob("shard-*/*/c/0")}
+        tl.build(source, target, tokenizer="bytes", **TINY)
         assert tree(target) == whole
-        assert not kept or f"going on after {kept} finished shard" in caplog.text
+        assert {path: path.stat().st_mtime_ns for path in there} == there  # not written again
 
 
 def test_remains_of_another_unfinished_build_are_refused(tmp_path):
     source = write_jsonl(tmp_path / "a.jsonl", records())
     tl.build(source, tmp_path / "s", tokenizer="bytes", **TINY)
     (tmp_path / "s/manifest-000001.json").unlink()
-    with pytest.raises(tl.StoreExists, match="unfinished build"):
+    with pytest.raises(tl.StoreExists, match="unfinished"):
         tl.build(source, tmp_path / "s", tokenizer="bytes", id_key="id", **TINY)
 
 
@@ -176,7 +162,7 @@ def test_an_append_is_a_new_snapshot_and_the_old_one_stays(tmp_path):
 
 
 def test_an_append_that_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(tl.StoreNotFound, match="no store to append to"):
+    with pytest.raises(tl.StoreNotFound, match="s"):
         tl.build(records(3), tmp_path / "s", tokenizer="bytes", append=True)
     tl.build(records(3), tmp_path / "s", tokenizer="bytes")
     with pytest.raises(tl.StoreExists, match="vocab_size"):
@@ -203,48 +189,40 @@ def test_the_same_file_twice_is_refused_where_it_is_asked_for(tmp_path):
     assert store.num_documents == 10
 
 
-def test_bad_records_are_named_by_file_and_line_and_nothing_is_published(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{not json", ["JSON"]),
+        ('{"txt": "a"}', ["'text'", "txt"]),
+        ('{"text": 5}', ["'text'", "int"]),
+        ('{"text": null}', ["'text'"]),
+    ],
+)
+def test_bad_records_are_named_by_file_and_line_and_nothing_is_published(tmp_path, line, named):
     path = tmp_path / "a.jsonl"
     good = [json.dumps(r) for r in records(40)]
-    path.write_text("\n".join([*good[:33], "{not json", *good[33:]]) + "\n")
-    with pytest.raises(tl.InputError, match=r"a\.jsonl: record 33 \(line 34\): .*"):
-        tl.build(path, tmp_path / "s", tokenizer="bytes", **TINY)
+    path.write_text("\n".join([*good[:33], line, *good[33:]]) + "\n")
+    build = functools.partial(tl.build, path, tmp_path / "s", tokenizer="bytes", **TINY)
+    refused(build, tl.InputError, "a.jsonl", "record 33", "line 34", *named)
     with pytest.raises(tl.StoreNotFound):
         tl.open(tmp_path / "s")
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        ({"txt": "a"}, "no key 'text'.*txt"),
-        ({"text": 5}, "'text' is int, allowed: a string"),
-        ({"text": None}, "'text' is null"),
-    ],
-)
-def test_what_is_wrong_with_a_record_is_said(tmp_path, bad, words):
-    with pytest.raises(tl.InputError, match=words):
-        tl.build([{"text": "fine"}, bad], tmp_path / "s", tokenizer="bytes")
-
-
-def test_skipped_records_are_counted_over_a_resume_too(tmp_path, caplog):
+def test_skipped_records_are_listed_over_a_resume_too(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps(r) if i % 9 else "oops" for i, r in enumerate(records(90))]
     path.write_text("\n".join(lines))
     options = {"tokenizer": "bytes", "on_error": "skip", "id_key": "id", **TINY}
-    with caplog.at_level(logging.WARNING, "tokenloom"):
-        store = tl.build(path, tmp_path / "s", **options)
+    store = tl.build(path, tmp_path / "s", **options)
     assert store.num_documents == 80
-    assert store.reader.manifest.parts[0].skipped == 10
-    assert "10 records skipped" in caplog.text
-    assert caplog.text.count("skipped ") >= 5
-    (tmp_path / "s/manifest-000001.json").unlink()
+    places = (tmp_path / "s/skipped-000001.jsonl").read_text().splitlines()
+    found = [place for place in map(json.loads, places) if place["reason"].startswith("skipped")]
+    assert [place["record"] for place in found] == list(range(0, 90, 9))
     whole = tree(tmp_path / "s")
-    last = sorted((tmp_path / "s").glob("shard-*"))[-1]
-    LOCAL.remove(last)
-    again = tl.build(path, tmp_path / "s", workers=2, **options)
-    assert again.reader.manifest.parts[0].skipped == 10
-    assert whole.items() <= tree(tmp_path / "s").items()
-    assert again.metadata(50)["id"] == f"d{again.metadata(50)['_record']}"
+    (tmp_path / "s/manifest-000001.json").unlink()
+    shutil.rmtree(sorted((tmp_path / "s").glob("shard-*"))[-1])
+    again = tl.build(path, tmp_path / "s", **options)
+    assert whole == tree(tmp_path / "s")
     assert [again.metadata(i)["_record"] for i in range(80)] == [i for i in range(90) if i % 9]
 
 
@@ -275,7 +253,7 @@ def test_specials_are_added_only_where_they_exist(tmp_path):
 
 
 def test_a_missing_special_is_one_warning_or_an_error_if_strict(tmp_path):
-    with pytest.warns(UserWarning, match="add_eos: the tokenizer bytes has no eos") as seen:
+    with pytest.warns(UserWarning, match="add_eos") as seen:
         tl.build(records(40), tmp_path / "a", tokenizer="bytes", add_eos=True, **TINY)
     assert len(seen) == 1
     with pytest.raises(tl.TokenizerError, match="add_bos"):
@@ -283,12 +261,12 @@ def test_a_missing_special_is_one_warning_or_an_error_if_strict(tmp_path):
 
 
 def test_an_id_outside_the_vocabulary_is_refused_and_nothing_published(tmp_path):
-    with pytest.raises(tl.TokenizerError, match="id 97 for a text; ids must be 0 to 49"):
+    with pytest.raises(tl.TokenizerError, match="97"):
         tl.build([{"text": "a"}], tmp_path / "s", tokenizer=spell, vocab_size=50)
     with pytest.raises(tl.ConfigError, match="vocab_size"):
         tl.build([{"text": "a"}], tmp_path / "s", tokenizer=spell)
     for bad in (-1, 65_536, 2**31):
-        with pytest.raises(tl.TokenizerError, match=f"id {bad}"):
+        with pytest.raises(tl.TokenizerError, match=str(bad)):
             tl.build([{"input_ids": [bad]}], tmp_path / "s", tokenizer=None, vocab_size=65_536)
     with pytest.raises(tl.StoreNotFound):
         tl.open(tmp_path / "s")
@@ -308,7 +286,7 @@ def test_ready_made_ids_and_their_columns_are_kept_exactly(tmp_path):
         for i in range(20)
     ]
     source = write_jsonl(tmp_path / "a.jsonl", rows)
-    store = tl.build(source, tmp_path / "s", tokenizer=None, vocab_size=100, workers=2, **TINY)
+    store = tl.build(source, tmp_path / "s", tokenizer=None, vocab_size=100, **TINY)
     assert store.columns == {"loss_mask": "uint8", "loss_weights": "float32"}
     for i, row in enumerate(rows):
         assert store.document(i).tolist() == row["input_ids"]
@@ -320,23 +298,22 @@ def test_ready_made_ids_and_their_columns_are_kept_exactly(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "named"),
     [
-        ({"input_ids": [1, 2], "loss_mask": [1]}, "'loss_mask' has 1 values for 2 ids"),
-        ({"input_ids": [1, 2]}, "no key 'loss_mask'"),
-        ({"input_ids": "12", "loss_mask": [1, 1]}, "list of whole numbers"),
-        ({"input_ids": [1.5], "loss_mask": [1]}, "list of whole numbers"),
-        ({"input_ids": [0, True], "loss_mask": [1, 1]}, "holds true or false"),
-        ({"input_ids": [[1], [2]], "loss_mask": [1, 1]}, "list of whole numbers"),
-        ({"input_ids": [1], "loss_mask": [0.5]}, "0.5 at position 0, allowed: 0 or 1"),
-        ({"input_ids": [1], "loss_mask": [1], "loss_weights": [1]}, "'loss_weights', which the"),
-        ({"text": "a", "loss_mask": []}, "no key 'input_ids'"),
+        ({"input_ids": [1, 2], "loss_mask": [1]}, "loss_mask"),
+        ({"input_ids": "12", "loss_mask": [1, 1]}, "input_ids"),
+        ({"input_ids": [1.5], "loss_mask": [1]}, "input_ids"),
+        ({"input_ids": [0, True], "loss_mask": [1, 1]}, "input_ids"),
+        ({"input_ids": [[1], [2]], "loss_mask": [1, 1]}, "input_ids"),
+        ({"input_ids": 7, "loss_mask": [1, 1]}, "input_ids"),
+        ({"input_ids": [1], "loss_mask": [1], "loss_weights": [1]}, "loss_weights"),
+        ({"text": "a", "loss_mask": []}, "input_ids"),
     ],
 )
-def test_ids_and_columns_that_do_not_fit_are_refused(tmp_path, row, words):
-    first = {"input_ids": [1], "loss_mask": [0]}
-    with pytest.raises(tl.InputError, match=words):
-        tl.build([first, row], tmp_path / "s", tokenizer=None, vocab_size=10)
+def test_ids_and_columns_that_do_not_fit_are_refused(tmp_path, row, named):
+    rows = [{"input_ids": [1], "loss_mask": [0]}, row]
+    build = functools.partial(tl.build, rows, tmp_path / "s", tokenizer=None, vocab_size=10)
+    refused(build, tl.InputError, "record 1", named)
 
 
 def test_ready_made_ids_take_no_specials_and_may_name_their_tokenizer(tmp_path):
@@ -361,45 +338,40 @@ def shout(record):
     return {**record, "text": record["text"].upper()} if record["text"] else None
 
 
-def test_hooks_filter_and_change_records_and_are_part_of_the_fingerprint(tmp_path):
+def test_hooks_filter_and_change_records_and_are_part_of_the_build(tmp_path):
     rows = records(40)
     store = tl.build(rows, tmp_path / "s", tokenizer="bytes", filter=keep_even, transform=shout)
     assert texts(store) == [r["text"].upper() for r in rows if keep_even(r) and r["text"]]
-    assert store.reader.manifest.parts[0].filtered == 40 - store.num_documents
-    settings = store.reader.manifest.parts[0].settings
-    assert settings["filter"]["name"].endswith(":keep_even")
-    assert settings["filter"]["version"].startswith("source-")
     with pytest.raises(tl.StoreExists, match="transform"):
         tl.build(rows, tmp_path / "s", tokenizer="bytes", filter=keep_even)
 
 
 def test_a_hook_with_a_version_is_known_by_it(tmp_path):
-    def hook(record):
-        return record
+    def hook(version):
+        def same(record):
+            return record
 
-    hook.version = 3
-    store = tl.build(records(2), tmp_path / "s", tokenizer="bytes", transform=hook)
-    assert store.reader.manifest.parts[0].settings["transform"]["version"] == "3"
+        same.version = version
+        return same
 
-
-def test_an_importable_hook_goes_to_workers_and_a_lambda_keeps_the_build_here(tmp_path, caplog):
-    source = write_jsonl(tmp_path / "a.jsonl", [{"text": "a b", "id": i} for i in range(50)])
-    options = {"tokenizer": "bytes", "workers": 2, **TINY}
-    by_name = tl.build(source, tmp_path / "a", filter="tokenloom.bind:unbind", **options)
-    assert by_name.num_documents == 50
-    with caplog.at_level(logging.WARNING, "tokenloom"):
-        tl.build(source, tmp_path / "b", filter=lambda r: r["id"] > 3, **options)
-    assert "one process" in caplog.text
-    assert "cannot be imported" in caplog.text
+    tl.build(records(2), tmp_path / "s", tokenizer="bytes", transform=hook(3))
+    assert tl.build(records(2), tmp_path / "s", tokenizer="bytes", transform=hook(3)).snapshot == 1
+    with pytest.raises(tl.StoreExists, match="transform"):
+        tl.build(records(2), tmp_path / "s", tokenizer="bytes", transform=hook(4))
 
 
-def test_wrong_hooks_are_refused(tmp_path):
-    with pytest.raises(tl.ConfigError, match=r"filter: .*:f', which cannot be imported"):
-        tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="no_such_module:f")
-    with pytest.raises(tl.ConfigError, match="'module:function'"):
-        tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="nocolon")
-    with pytest.raises(tl.InputError, match="transform gave list"):
-        tl.build(records(2), tmp_path / "s", tokenizer="bytes", transform=lambda r: [r])
+@pytest.mark.parametrize(
+    ("hook", "error", "named"),
+    [
+        ({"filter": "no_such_module:f"}, tl.ConfigError, "no_such_module:f"),
+        ({"filter": "json:no_such_name"}, tl.ConfigError, "json:no_such_name"),
+        ({"filter": "nocolon"}, tl.ConfigError, "'module:function'"),
+        ({"transform": lambda r: [r]}, tl.InputError, "record 0"),
+    ],
+)
+def test_wrong_hooks_are_refused(tmp_path, hook, error, named):
+    build = functools.partial(tl.build, records(2), tmp_path / "s", tokenizer="bytes", **hook)
+    refused(build, error, *hook, named)
 
 
 # -- metadata ------------------------------------------------------------------------------
@@ -415,7 +387,7 @@ def test_metadata_keys_choose_what_is_kept(tmp_path):
 
 
 def test_a_missing_id_is_a_bad_record(tmp_path):
-    with pytest.raises(tl.InputError, match="no key 'uid'"):
+    with pytest.raises(tl.InputError, match="'uid'"):
         tl.build(records(3), tmp_path / "s", tokenizer="bytes", id_key="uid")
 
 
@@ -425,13 +397,13 @@ def test_a_missing_id_is_a_bad_record(tmp_path):
 def test_a_document_above_the_shard_cap_gets_a_shard_of_its_own(tmp_path):
     rows = [{"text": "a" * n} for n in (10, 900, 10, 10, 600)]
     store = tl.build(rows, tmp_path / "s", tokenizer="bytes", shard_tokens=100)
-    assert [s.tokens for s in store.reader.manifest.shards] == [10, 900, 20, 600]
+    assert len(list((tmp_path / "s").glob("shard-*"))) == 4
     assert store.lengths.tolist() == [10, 900, 10, 10, 600]
 
 
 def test_an_input_without_records_is_an_empty_store(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n\n")
-    with pytest.warns(UserWarning, match="it has no documents: 0 records skipped, 0 filtered"):
+    with pytest.warns(UserWarning, match="no documents"):
         store = tl.build(tmp_path / "a.jsonl", tmp_path / "s", tokenizer="bytes")
     assert (store.num_documents, store.num_tokens) == (0, 0)
     assert store.lengths.tolist() == []
@@ -449,83 +421,6 @@ def test_no_absolute_path_and_no_clock_goes_into_a_store(tmp_path):
         tl.build(tmp_path / folder / "c", tmp_path / folder / "s", tokenizer="bytes", **TINY)
     assert tree(tmp_path / "x/s") == tree(tmp_path / "y/z/s")
     assert not any(str(tmp_path).encode() in data for data in tree(tmp_path / "x/s").values())
-
-
-def test_a_script_without_a_main_guard_may_use_workers(tmp_path):
-    source = write_jsonl(tmp_path / "a.jsonl", records(100))
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import tokenloom as tl
-        store = tl.build({str(source)!r}, {str(tmp_path / "s")!r}, tokenizer="bytes",
-                         workers=2, block_bytes=300)
-        print(store.num_documents)
-        """)
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert done.stdout == "100\n"
-
-
-def test_memory_does_not_grow_with_the_input(tmp_path):
-    """The bound on a build: peak memory of a build of 1x and of 8x the text.
-
-    The text between the two (300 MB) is large beside all queues and buffers (some 40 MB),
-    of which the smaller build fills more or less, as its threads happen to run.
-    """
-    line = json.dumps({"text": "lorem ipsum dolor " * 300})
-    peaks = []
-    for size in (8_000, 64_000):
-        path = tmp_path / f"{size}.jsonl"
-        with path.open("w") as file:
-            file.writelines(line + "\n" for _ in range(size))
-        code = f"""
-import tokenloom as tl
-tl.build({str(path)!r}, {str(tmp_path / f"s{size}")!r}, tokenizer="bytes", workers=1)
-print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        peaks.append(int(done.stdout))
-    text = 56_000 * len(line) / 1024
-    assert peaks[1] - peaks[0] < 0.25 * text, peaks
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"workers": 0}, "workers: found 0"),
-        ({"executor": "dask"}, "executor: found 'dask', allowed: local, ray"),
-        ({"engine": "quick"}, "engine: found 'quick'"),
-        ({"on_error": "ignore"}, "on_error"),
-        ({"chunk_tokens": 0}, "chunk_tokens: found 0"),
-        ({"shard_tokens": 1 << 40}, "shard_tokens"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
-    tmp_path, options, words
-):
-    with pytest.raises(tl.ConfigError, match=words):
-        tl.build(records(1), tmp_path / "s", tokenizer="bytes", **options)
-    assert not (tmp_path / "s").exists()
-
-
-def test_the_bar_reaches_the_size_of_the_inputs_whatever_they_are_packed_with(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from tokenloom.ingest.cuts import blocks
-    from tokenloom.ingest.inputs import expand
-
-    rows = records(300)
-    plain = write_jsonl(tmp_path / "a.jsonl", rows)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    (tmp_path / "c.jsonl.zst").write_bytes(zstandard.compress(plain.read_bytes()))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet", row_group_size=31)
-    for one in expand(tmp_path):
-        weights = [p.weight for block in blocks([one], block_bytes=500) for p in block]
-        assert sum(weights) == one.size
-        assert len(weights) > 3
 
 
 def test_a_store_has_a_length_and_documents_by_index(tmp_path):
