@@ -35,3 +35,11 @@ def quietly(make, *arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make(*arguments)
+
+
+def mixed(folder: Path) -> tl.Dataset:
+    """A mix with an edit."""
+    a, b = store_of(folder / "a", 0), store_of(folder / "b", 1)
+    sources = {"a": a.windows(SEQ_LEN).shuffle(), "b": b.pack(SEQ_LEN).block_shuffle()}
+    mix = quietly(lambda: tl.mix(sources, weights={"a": 2, "b": 1}).seed(5))
+    return quietly(lambda: mix.edit(at=40, weights={"b": 3}, quarantine=[("a", 2)]).take(150))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 import tokenloom as tl
 
@@ -34,8 +35,7 @@ def test_rows_that_never_come_are_counted_without_a_list_of_them():
 
 
 def test_more_epochs_than_can_be_judged_one_by_one_are_refused():
-    with pytest.raises(tl.ConfigError, match=r"^epochs: .*1000000000000\b"):
-        tl.audit(np.array([1, 2]), rows=10, epochs=10**12)
+    refused(lambda: tl.audit(np.array([1, 2]), rows=10, epochs=10**12), tl.ConfigError, "epochs")
 
 
 def slices(stream, count):

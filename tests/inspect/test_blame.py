@@ -51,35 +51,21 @@ NUMBERS = {77, 4321, 9876}
 
 
 @pytest.mark.filterwarnings("ignore:edit.quarantine")
-@pytest.mark.parametrize("layout", ["windows", "packed"])
-def test_three_planted_documents_among_ten_thousand_are_found_from_row_losses(store, layout):
-    rows = store.windows(SEQ_LEN) if layout == "windows" else store.pack(SEQ_LEN)
-    run = rows.shuffle().epochs(3).seed(2)
+def test_three_planted_documents_among_ten_thousand_are_found_from_row_losses(store):
+    run = store.pack(SEQ_LEN).shuffle().epochs(3).seed(2)
     size = 16
     steps = len(run) // size
     share = holds(run, np.arange(steps * size), NUMBERS).reshape(steps, size)
     losses = trend(steps)[:, None] + noise((steps, size), 1) + 4 * share
     found = blame(run, losses, batch_size=size)
-    assert set(PLANTED) <= set(found.named) | {
-        (s, d) for o in found.documents for s, d, _ in o.same
-    }
+    same = {(s, d) for one in found.documents for s, d, _ in one.same}
+    assert set(PLANTED) <= set(found.named) | same
     assert len(found.named) == 3
     for one in found.documents[:3]:
         assert abs(one.effect - 4) < 4 * one.error
-    assert found.edit.startswith(f"run.edit(at={steps * size}, quarantine=[('main', 77)")
-    assert len(found.edit) < 200
     edited = eval(found.edit, {"run": run})  # noqa: S307 - our own words, as a user pastes them
     assert {document for _, document in edited.edits[0].quarantine} >= NUMBERS
-
-
-def test_documents_that_come_once_are_found_if_their_rows_stand_out(store):
-    run = store.pack(64, strategy="one_doc").shuffle().seed(3)
-    rows = np.arange(len(run))
-    planted = holds(run, rows, NUMBERS)
-    found = blame(run, 3 + noise(len(run), 4) + 5 * planted, index=rows)
-    assert set(found.named) == set(PLANTED)
-    assert any("come in one row only" in note for note in found.notes)
-    assert any("no batch_size" in note for note in found.notes)
+    assert json.loads(json.dumps(found.to_dict()))["per"] == "row"
 
 
 def test_planted_documents_that_repeat_are_found_from_step_losses(store):
@@ -111,44 +97,21 @@ def test_the_rows_of_a_step_are_in_the_order_of_the_loader(store):
     assert not NUMBERS & {one for _, one in blame(run, values.reshape(-1), index=begin).named}
 
 
-def test_documents_that_share_all_their_steps_are_not_told_apart(store):
-    run = store.pack(64).epochs(6)  # as stored: the same rows with the same neighbours
-    size = 8
-    steps = len(run) // size
-    share = holds(run, np.arange(steps * size), {77}).reshape(steps, size)
-    losses = 3 + 0.05 * noise(steps, 3) + 20 * share.mean(axis=1)
-    found = blame(run, losses, batch_size=size)
-    named = found.documents[0]
-    others = {document for _, document, _ in named.same} | {named.document}
-    assert 77 in others
-    assert len(others) > 5
-    assert sum(apart == 0 for _, _, apart in named.same) > 3  # in the same steps, always
-    assert any("would tell them apart" in note for note in found.notes)
-    assert found.edit == ""  # too many to quarantine
-    assert any("is not in the edit" in note for note in found.notes)
-
-
-@pytest.mark.parametrize("shape", ["normal", "skewed"])
-def test_a_control_with_no_planted_document_names_nobody(store, shape):
-    """Twelve runs at 5 %: more than three with a name would come once in five hundred times."""
+def test_a_control_with_no_planted_document_names_nobody(store):
+    """Six runs at 5 %: more than two with a name would come once in five hundred times."""
     run = store.windows(SEQ_LEN).shuffle().epochs(2).seed(9)
     size = 16
     steps = len(run) // size
     guilty = 0
-    for seed in range(12):
-        rng = np.random.Generator(np.random.PCG64(seed))
-        some = {
-            "normal": lambda rng=rng: rng.normal(0, 0.3, (steps, size)),
-            "skewed": lambda rng=rng: rng.exponential(0.5, (steps, size)),
-        }[shape]()
-        found = blame(run, trend(steps)[:, None] + some, batch_size=size, false_positives=0.05)
+    for seed in range(6):
+        losses = np.random.Generator(np.random.PCG64(seed)).exponential(0.5, (steps, size))
+        found = blame(run, trend(steps)[:, None] + losses, batch_size=size, false_positives=0.05)
         guilty += bool(found.named)
-        assert found.false_positives == 0.05
         assert (found.edit == "") == (not found.named)
-    assert guilty <= 3
+    assert guilty <= 2
 
 
-def test_a_hard_source_is_told_and_its_documents_are_not_blamed(store):
+def test_the_documents_of_a_hard_source_are_not_blamed(store):
     sources = {"easy": store.windows(SEQ_LEN).shuffle(), "hard": store.windows(SEQ_LEN).shuffle()}
     run = tl.mix(sources, weights={"easy": 4, "hard": 1}, rule="weights").seed(1).take(16_000)
     source = np.array(run.picked(np.arange(16_000))[0]).reshape(1000, 16)
@@ -159,80 +122,27 @@ def test_a_hard_source_is_told_and_its_documents_are_not_blamed(store):
     assert above["hard"] - above["easy"] == pytest.approx(2, abs=0.05)
 
 
-def test_losses_of_tokens_blame_documents_and_positions(store):
+def test_losses_of_tokens_blame_documents_and_not_short_ones_for_being_short(store):
     run = store.pack(SEQ_LEN).shuffle().seed(6)
     rows = np.arange(3000)
     spans = run.spans(rows)
     losses = np.full((3000, SEQ_LEN), np.nan)
     planted = spans.document[[40, 900]].tolist()
-    columns = (spans.row, spans.document, spans.start, spans.length, spans.at)
-    for row, document, _start, length, at in zip(*(c.tolist() for c in columns), strict=True):
-        inside = np.arange(length)  # the first tokens of a document are hard
-        losses[row, at : at + length] = 3 / (1 + inside) + 2 + 3 * (document in planted)
-    losses += noise(losses.shape, 8)
-    found = blame(run, losses, index=rows)
+    clean = losses.copy()
+    columns = (spans.row, spans.document, spans.length, spans.at)
+    for row, document, length, at in zip(*(c.tolist() for c in columns), strict=True):
+        easy = 3 / (1 + np.arange(length)) + 2  # the first tokens of a document are hard
+        clean[row, at : at + length] = easy
+        losses[row, at : at + length] = easy + 3 * (document in planted)
+    found = blame(run, losses + noise(losses.shape, 8), index=rows)
     assert found.per == "token"
     assert {document for _, document in found.named} == set(planted)
     assert found.documents[0].effect == pytest.approx(3, abs=0.4)
-    first, *_, late, _last = found.inside
-    assert (first.first, first.last) == (0, 1)
-    assert first.loss == pytest.approx(5, abs=0.1)
-    assert (late.first, late.last) == (16, 32)
-    assert late.loss < 2.5
-    assert sum(one.count for one in found.frame) == found.losses
-    # the control: without the planted documents short ones are not blamed for being short
-    clean = losses.copy()
-    for row, document, _start, length, at in zip(*(c.tolist() for c in columns), strict=True):
-        clean[row, at : at + length] -= 3 * (document in planted)
-    assert blame(run, clean, index=rows).named == ()
+    assert blame(run, clean + noise(losses.shape, 8), index=rows).named == ()
 
 
-def test_steps_that_spike_are_listed_with_their_documents(store):
-    run = store.windows(SEQ_LEN).shuffle().epochs(2)
-    losses = trend(500) + noise(500, 1) / 10
-    losses[[100, 317]] += (9, 2)
-    found = blame(run, losses, batch_size=16)
-    assert {one.step: one.loss for one in found.spikes} == {100: losses[100], 317: losses[317]}
-    assert found.spikes[0].score > found.spikes[1].score > 6
-    assert blame(run, np.delete(losses, [100, 317]), batch_size=16).spikes == ()
-
-
-def test_blame_is_plain_json_and_readable(store):
+def test_losses_that_do_not_fit_are_refused(store):
     run = store.windows(SEQ_LEN).shuffle()
-    found = blame(run, trend(300) + noise(300, 1), batch_size=16)
-    again = json.loads(json.dumps(found.to_dict()))
-    assert again["per"] == "step"
-    assert again["named"] == []
-    assert repr(found).startswith("Blame: 300 losses per step, examples 0 to 4,800: 0 documents of")
-    assert "somebody by chance in 1% of runs" in repr(found)
-
-
-def test_losses_that_are_not_finite_are_left_out_and_told(store):
-    run = store.windows(SEQ_LEN).shuffle()
-    losses = trend(300) + noise(300, 1)
-    losses[7], losses[9] = np.inf, np.nan
-    found = blame(run, losses, batch_size=16)
-    assert found.losses == 298
-    assert any("2 losses are not finite" in note for note in found.notes)
-
-
-@pytest.mark.parametrize(
-    ("losses", "options", "named"),
-    [
-        ([1.0, 2.0], {}, "batch_size"),
-        (np.ones(10**6), {"batch_size": 16}, "the run has"),
-        (np.ones((10, 3)), {"batch_size": 16}, "(10, 3)"),
-        (np.ones(5), {"index": [1, 2]}, "5"),
-        ([1.0, 2.0], {"steps": [4, 4], "batch_size": 16}, "steps"),
-        (np.ones(20), {"batch_size": 16}, "1"),  # equal everywhere
-        (np.ones(20), {"batchsize": 16}, "batchsize"),
-    ],
-)
-def test_losses_that_do_not_fit_are_refused(store, losses, options, named):
-    run = store.windows(SEQ_LEN).shuffle()
-    refused(lambda: blame(run, losses, **options), ConfigError, named)
-
-
-def test_losses_of_examples_that_are_not_there_are_refused(store):
-    run = store.windows(SEQ_LEN).shuffle()
+    refused(lambda: blame(run, [1.0, 2.0]), ConfigError, "batch_size")
+    refused(lambda: blame(run, np.ones((10, 3)), batch_size=16), ConfigError, "(10, 3)")
     refused(lambda: blame(run, np.ones(2), index=[1, 10**9]), IndexError, 10**9)
