@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from splicedtoys import BOS, slow_counts, spliced_datasets, toy_store
 
 import tokenloom as tl
@@ -20,7 +21,7 @@ def listed(ds, examples):
 
 
 @given(spliced_datasets(), st.integers(1, 2))
-@settings(max_examples=300)
+@settings(max_examples=60)
 def test_counts_equal_those_of_the_arrays_of_every_batch(case, epochs):
     ds, lengths = case
     found = coverage(ds, epochs=epochs)
@@ -34,7 +35,7 @@ def test_counts_equal_those_of_the_arrays_of_every_batch(case, epochs):
 
 
 @given(spliced_datasets(), st.integers(1, 2), st.tuples(st.integers(1, 5), st.integers(1, 5)))
-@settings(max_examples=200)
+@settings(max_examples=40)
 def test_starts_grids_and_splices_add_up_to_the_listing(case, epochs, bins):
     ds, lengths = case
     found = coverage(ds, epochs=epochs)
@@ -62,7 +63,7 @@ def test_starts_grids_and_splices_add_up_to_the_listing(case, epochs, bins):
 
 @pytest.mark.parametrize("fill", ["one", "pack"])
 @pytest.mark.parametrize("bos", [False, BOS])
-@pytest.mark.parametrize("stride", [1, 2, 3, 6])
+@pytest.mark.parametrize("stride", [1, 3])
 def test_clipped_windows_make_every_token_a_target_equally_often(fill, bos, stride):
     lengths = (7, 23, 60)
     options = {"content_length": 7, "edge": "clip", "fill": fill, "content_stride": stride}
@@ -73,7 +74,6 @@ def test_clipped_windows_make_every_token_a_target_equally_often(fill, bos, stri
         assert set(targets[0 if bos else 1 :]) == {6 // stride}
         assert bos or targets[0] == 0
         assert found.variation(document) == 0.0
-        assert f"{'0.000':>5}" in str(found)
 
 
 def test_windows_inside_a_document_do_not():
@@ -124,35 +124,21 @@ def test_more_epochs_than_there_are_are_not_counted():
     assert coverage(ds.epochs(None), epochs=5).examples == 5 * len(ds)
 
 
-def test_what_is_not_there_is_refused_in_words():
+def test_what_is_not_there_is_refused():
     ds = toy_store(9, 4).splice(8, content_length=4)
-    with pytest.raises(IndexError, match="document 7: it is not among the 2 documents"):
-        coverage(ds, documents=[0, 7])
-    with pytest.raises(IndexError, match="document 1: it is not among the 1 document"):
-        coverage(ds, documents=[0]).targets(1)
-    with pytest.raises(ConfigError, match="bins"):
-        coverage(ds).grid(0, bins=(0, 3))
-    with pytest.raises(ConfigError, match=r"store\.splice"):
-        coverage(toy_store(9).windows(4))
-
-
-# -- text ----------------------------------------------------------------------------------
-
-
-def worked():
-    return coverage(
-        toy_store(7, 5, 3).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document")
-    )
+    refused(lambda: coverage(ds, documents=[0, 7]), IndexError, 7)
+    refused(lambda: coverage(ds, documents=[0]).targets(1), IndexError, 1)
+    refused(lambda: coverage(ds).grid(0, bins=(0, 3)), ConfigError, "bins")
+    refused(lambda: coverage(toy_store(9).windows(4)), ConfigError, "store.splice")
 
 
 def test_the_numbers_of_a_document_are_plain_json():
-    about = worked().as_json()
+    ds = toy_store(7, 5, 3)
+    ds = ds.splice(8, content_length=4, adaptive_k=False, balance_mode="by_document")
+    about = coverage(ds).as_json()
     assert about["splices"] == about["examples"] == 8
     assert about["documents"][0]["targets"]["max"] == 3
     assert about["documents"][2]["targets"]["cv"] is None
-
-
-# -- bins ----------------------------------------------------------------------------------
 
 
 # -- picture -------------------------------------------------------------------------------
@@ -160,19 +146,9 @@ def test_the_numbers_of_a_document_are_plain_json():
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@given(spliced_datasets())
-@settings(max_examples=30)
-def test_the_picture_of_any_document_is_well_formed(case):
-    ds, lengths = case
-    found = coverage(ds)
-    for document in range(len(lengths)):
-        root = ET.fromstring(found.svg(document))
-        assert root.find(f"{SVG}title").text.startswith(f"Document {document}: ")
-
-
 def test_a_picture_stays_small_for_any_number_of_starts(tmp_path):
     length = 10**6
     write_flat(tmp_path / "one", np.arange(length) % 999, np.array([length]), vocab_size=1000)
     drawn = coverage(tl.open(tmp_path / "one").splice(64, content_length=4)).svg(0)
-    ET.fromstring(drawn)
+    assert ET.fromstring(drawn).find(f"{SVG}title").text
     assert len(drawn) < 40_000

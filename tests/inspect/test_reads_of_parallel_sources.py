@@ -1,6 +1,5 @@
 """What a source that answers several requests at once is asked for does not depend on the clock."""
 
-import functools
 import random
 import shutil
 import threading
@@ -11,7 +10,6 @@ import pytest
 from toyruns import KINDS, toy_store
 
 import tokenloom as tl
-from tokenloom.documents.line import Line
 from tokenloom.inspect import simulate_run
 from tokenloom.store import reader
 from tokenloom.store.byte_source import LocalSource
@@ -25,9 +23,8 @@ LAYOUTS = {
     "packed": lambda documents: documents.pack(16, group_docs=13),
     "spliced": lambda documents: documents.splice(24, content_length=6),
 }
+WAYS = [("windows", "block"), ("packed", "full"), ("spliced", "lanes 3")]
 NAMES = "ranges", "reads", "bytes", "useful_bytes", "requests", "hits", "misses", "evictions"
-CACHES = 700, 1500, 1 << 20
-PARALLEL = 1, 2, 8
 
 
 class Delayed:
@@ -69,69 +66,39 @@ def run_of(root, source, layout, kind, cache, **hints):
     return KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
 
 
-def counted(run, batch_size=6, rank=0, world=1, **settings):
+def counted(run, **settings):
     """What a loader counts, and the digest of what it delivers."""
-    with tl.Loader(run, batch_size, rank, world, **settings) as loader:
+    with tl.Loader(run, 6, **settings) as loader:
         seen = [batch.tokens.tobytes() for batch in loader]
     reads, cache = run.counters(), run._caches[0].stats()
-    told = reads.ranges, reads.read_ops, reads.bytes, reads.useful_bytes, reads.examples
-    return (*told, cache.hits, cache.misses, cache.evictions), seen, reads.retries
+    counts = reads.ranges, reads.read_ops, reads.bytes, reads.useful_bytes, reads.examples
+    return (*counts, cache.hits, cache.misses, cache.evictions), seen, reads.retries
 
 
-def predicted(run, batch_size=6, **settings):
-    found = simulate_run(run, batch_size=batch_size, **settings)
-    return [tuple(getattr(rank, name) for name in NAMES) for rank in found.ranks]
+def predicted(run):
+    (rank,) = simulate_run(run, batch_size=6, fetch="blocks").ranks
+    return tuple(getattr(rank, name) for name in NAMES)
 
 
-def check(root, layout, kind, parallel, cache, seeds=(1, 2), world=1, **hints):
-    run = run_of(root, Delayed(root, parallel), layout, kind, cache, **hints)
-    told = predicted(run, ranks=world, fetch="blocks")
+def check(root, layout, kind, parallel, cache, **hints):
+    answer = predicted(run_of(root, Delayed(root, parallel), layout, kind, cache, **hints))
     plain = run_of(root, LocalSource(root), layout, kind, cache, **hints)
-    for rank in range(world):
-        wanted = [batch.tokens.tobytes() for batch in tl.Loader(plain, 6, rank, world)]
-        for seed in seeds:
-            source = Delayed(root, parallel, seed)
-            real = run_of(root, source, layout, kind, cache, **hints)
-            found, seen, retries = counted(real, 6, rank, world, fetch="blocks")
-            assert found == told[rank], (rank, seed)
-            assert (len(source.asked), retries) == (found[1], 0)
-            assert seen == wanted
+    wanted = [batch.tokens.tobytes() for batch in tl.Loader(plain, 6)]
+    for seed in (1, 2):
+        source = Delayed(root, parallel, seed)
+        real = run_of(root, source, layout, kind, cache, **hints)
+        found, seen, retries = counted(real, fetch="blocks")
+        assert found == answer, seed
+        assert (len(source.asked), retries) == (found[1], 0)
+        assert seen == wanted
     return source
 
 
-@pytest.mark.parametrize("parallel", PARALLEL)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_counted_reads_are_predicted_reads_however_long_they_take(root, layout, kind, parallel):
-    """One cache and one way to check each; the slow test takes all."""
-    place = list(KINDS).index(kind) + list(LAYOUTS).index(layout)
-    verify = ("first", "never", "always")[(place + parallel) % 3]
-    check(root, layout, kind, parallel, CACHES[place % 3], verify=verify)
-
-
-def test_blocks_are_really_fetched_by_several_threads(root):
-    source = check(root, "windows", "block", 8, 1 << 20)
-    assert len(source.threads) > 2
-
-
-def by_block(self, tag, numbers, start, stop, column, cache):
-    """The old way: every block is a request of its own, unless somebody needs it first."""
-    read = functools.partial(self.stretches, tag)
-    jobs = zip(numbers, start, stop, strict=True)
-    return [
-        functools.partial(read, np.array([n]), np.array([a]), np.array([b]), column, cache)
-        for n, a, b in jobs
-    ]
-
-
-def test_reads_that_are_merged_by_whoever_is_first_depend_on_the_clock(root, monkeypatch):
-    """The control."""
-    monkeypatch.setattr(Line, "promised", by_block)
-    found = {
-        counted(run_of(root, Delayed(root, 2, seed), "packed", "block", 1500), fetch="blocks")[0]
-        for seed in range(12)
-    }
-    assert len(found) > 1
+@pytest.mark.parametrize("verify", ["first", "never", "always"])
+@pytest.mark.parametrize(("layout", "kind"), WAYS)
+def test_counted_reads_are_predicted_reads_however_long_they_take(root, layout, kind, verify):
+    source = check(root, layout, kind, 8, 1500, verify=verify)
+    assert len(source.threads) > 1
 
 
 class Unreliable:
@@ -146,11 +113,10 @@ class Unreliable:
         return self.inner.read(ranges)
 
 
-@pytest.mark.parametrize("kind", ["block", "lanes 3"])
-def test_reads_that_fail_are_tried_again_and_counted_apart(root, kind, monkeypatch):
-    """Blocks that could not be fetched ahead of time are read by whoever needs them."""
-    settings = {"layout": "windows", "kind": kind, "cache": 1500, "verify": "never"}
-    told = predicted(run_of(root, Delayed(root, 4), **settings), fetch="blocks")[0]
+def test_reads_that_fail_are_tried_again_and_counted_apart(root, monkeypatch):
+    """Blocks that could not be fetched ahead of time are read when they are needed."""
+    settings = {"layout": "windows", "kind": "block", "cache": 1500, "verify": "never"}
+    answer = predicted(run_of(root, Delayed(root, 4), **settings))
     wanted = counted(run_of(root, LocalSource(root), **settings))[1]
     chances = random.Random(1)
 
@@ -160,8 +126,8 @@ def test_reads_that_fail_are_tried_again_and_counted_apart(root, kind, monkeypat
     monkeypatch.setattr(reader, "Underway", underway)
     for seed in range(3):
         found, seen, retries = counted(run_of(root, Delayed(root, 4, seed), **settings))
-        assert (found, seen) == (told, wanted)
-        assert 0 < retries < told[1]
+        assert (found, seen) == (answer, wanted)
+        assert 0 < retries < answer[1]
 
 
 def test_a_damaged_chunk_is_refused_to_both_requests_that_share_it(root, tmp_path):
@@ -182,8 +148,7 @@ def test_a_damaged_chunk_is_refused_to_both_requests_that_share_it(root, tmp_pat
         store.reader.read(np.array([8]), np.array([12]))
 
 
-@pytest.mark.parametrize("parallel", PARALLEL)
-def test_compressed_loss_columns_are_fetched_ahead_with_the_tokens(tmp_path, parallel):
+def test_compressed_loss_columns_are_fetched_ahead_with_the_tokens(tmp_path):
     root = toy_store(tmp_path, rows=120, weights=True).path
     fields = "tokens", "labels", "loss_weights"
 
@@ -192,4 +157,4 @@ def test_compressed_loss_columns_are_fetched_ahead_with_the_tokens(tmp_path, par
         with tl.Loader(run, 6, fetch="blocks", fields=fields) as loader:
             return [[getattr(batch, name).tobytes() for name in fields] for batch in loader]
 
-    assert seen(Delayed(root, parallel)) == seen(LocalSource(root))
+    assert seen(Delayed(root, 8)) == seen(LocalSource(root))

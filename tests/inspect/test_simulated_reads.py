@@ -1,23 +1,18 @@
-"""What a simulation predicts is what a loader counts, to the read."""
+"""What a simulation predicts is what a loader counts, to the read.
+
+Of random runs that is a law, see tests/laws/test_look_laws.py.
+"""
 
 import numpy as np
 import pytest
-from toyruns import KINDS, toy_store
+from toyruns import toy_store
 
 import tokenloom as tl
-from tokenloom import native
 from tokenloom.inspect import simulate_run
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-CACHES, WORLDS, FETCHES, PREFETCHES = (
-    (0, 200, 900, 1 << 20),
-    (1, 3),
-    ("auto", "blocks", "rows"),
-    (0, 16),
-)
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +52,13 @@ def compare(run, batch_size=6, world=1, cache=None, first=0, **settings):
         run, batch_size=batch_size, ranks=world, cache_bytes=cache, first=first, **settings
     )
     hints = {} if cache is None else {"cache_bytes": cache}
-    for rank, told in enumerate(predicted(found)):
+    for rank, counts in enumerate(predicted(found)):
         real = counted(run, batch_size, rank, world, hints=hints, first=first, **settings)
-        assert told == real, (rank, settings)
-    return found
+        assert counts == real, (rank, settings)
 
 
 def test_reads_of_many_sources_are_predicted(tmp_path):
-    stores = {f"s{i}": toy_store(tmp_path / str(i), rows=20 + i) for i in range(20)}
+    stores = {f"s{i}": toy_store(tmp_path / str(i), rows=20 + i) for i in range(8)}
     run = tl.mix({name: one.windows(8).shuffle() for name, one in stores.items()}).seed(1)
     # all stores of a real run share the cache of the process; here each rank has its own
     found = simulate_run(run, 20, batch_size=10, fetch="blocks", cache_bytes=500)
@@ -74,25 +68,16 @@ def test_reads_of_many_sources_are_predicted(tmp_path):
 
 
 @pytest.mark.parametrize("verify", ["first", "always", "never"])
-@pytest.mark.parametrize("kind", ["full", "block"])
-def test_checks_and_gaps_and_caps_count(tmp_path, verify, kind):
+def test_checks_and_gaps_and_caps_count(tmp_path, verify):
     """The same settings of a store give the same reads, whatever is checked or merged."""
     documents = [np.arange(1, 400).tolist() for _ in range(30)]
     write_store(tmp_path / "s", [documents[:10], documents[10:]], inner=64, chunk_tokens=256)
     hints = {"verify": verify, "gap_bytes": 100, "cap_bytes": 64, "cache_bytes": 3000, "map": False}
-    run = KINDS[kind](tl.open(tmp_path / "s", **hints).windows(32)).epochs(2)
+    run = tl.open(tmp_path / "s", **hints).windows(32).block_shuffle(window_blocks=2).epochs(2)
     for fetch in ("blocks", "rows"):
         found = simulate_run(run, batch_size=7, ranks=2, fetch=fetch)
-        for rank, told in enumerate(predicted(found)):
-            assert told == counted(run, 7, rank, 2, hints=hints, fetch=fetch)
-
-
-@pytest.mark.parametrize("fetch", ["blocks", "rows"])
-def test_reads_without_compiled_loops_are_predicted(store, fetch, monkeypatch):
-    """Rows are then read through buffers, in other groups, and whole chunks are checked."""
-    monkeypatch.setattr(native, "compiled", None)
-    run = store.windows(8).shuffle().epochs(2).seed(3)
-    compare(run, world=2, cache=400, fetch=fetch)
+        for rank, counts in enumerate(predicted(found)):
+            assert counts == counted(run, 7, rank, 2, hints=hints, fetch=fetch)
 
 
 def test_a_schedule_a_resumed_run_and_a_padded_end_are_predicted(store):
@@ -100,13 +85,6 @@ def test_a_schedule_a_resumed_run_and_a_padded_end_are_predicted(store):
     compare(run, batch_size=[(0, 4), (100, 12), (300, 9)], world=2, cache=500)
     compare(run, batch_size=7, world=2, cache=500, first=31)
     compare(run, batch_size=7, world=3, cache=500, end="pad")
-
-
-def test_another_cache_gives_other_reads(store):
-    """The control: the comparison above can fail."""
-    run = store.windows(8).block_shuffle(window_blocks=8).epochs(2)
-    told = predicted(simulate_run(run, batch_size=6, cache_bytes=100, fetch="blocks"))[0]
-    assert told != counted(run, 6, 0, 1, hints={"cache_bytes": 1000}, fetch="blocks")
 
 
 class NoTokens:
