@@ -10,13 +10,14 @@ from collections import Counter
 import numpy as np
 import pytest
 from exploring import Asked
-from pagetoys import EVIL, MARK, everything_run
+from pagetoys import EVIL, MARK
 
 import tokenloom as tl
-from tokenloom.explore.cell_facts import NAMES, row_cells
+from tokenloom.cli import main
+from tokenloom.explore import session as session_module
+from tokenloom.explore.cell_facts import NAMES
 from tokenloom.explore.first_words import TOKENS_OF_A_ROW
-from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.page.markup import visible
+from tokenloom.explore.session import Session
 
 
 def cells_of(page):
@@ -42,16 +43,6 @@ def test_a_step_lists_the_rows_that_at_gives(asked, run):
         assert links == [one.index for one in examples]
         names = re.findall(r'class="soft"> <bdi>([^<]*)</bdi>', page)
         assert names == [one.source for one in examples]
-
-
-def test_strips_are_where_documents_are(asked, run):
-    strips = asked.html("step", step=3).split("<svg")[1:]
-    for drawn, one in zip(strips, run.at(step=3, batch_size=16), strict=True):
-        names = re.findall(r"<title>document ([\d,]+): cells ([\d,]+) to ([\d,]+)</title>", drawn)
-        assert [tuple(map(number, found)) for found in names] == [
-            (span.document, span.cells[0].column, span.cells[-1].column + span.cells[-1].length - 1)
-            for span in one.spans
-        ]
 
 
 @pytest.mark.parametrize("index", [0, 1, 5, 401])
@@ -139,15 +130,6 @@ def test_a_document_shows_its_tokens_metadata_and_hash(asked, run):
     assert "1-3" in page  # its id
 
 
-def test_a_source_leads_to_its_next_row(asked, run):
-    names = [run.picked([k])[0][0] for k in range(120)]
-    for name in ("wiki", "code", "book"):
-        for after in (0, 5, 40):
-            reply = asked.get("goto", source=name, after=after)
-            found = int(dict(reply.headers)["Location"].partition("index=")[2])
-            assert found == next(k for k in range(after + 1, 120) if names[k] == name)
-
-
 def test_colours_follow_segments_sources_and_loss(asked, run):
     full = (k for k in range(99) if int(run.spans([k]).cells.sum()) == run.seq_len)
     index = next(k for k in full if len(run.at(k).spans) > 2)
@@ -214,13 +196,6 @@ def test_texts_ids_names_and_metadata_of_strangers_stay_text_on_every_page(evil)
     found = evil.html("find", kind="id", wanted=EVIL)
     assert "document?source=" in found
     assert MARK not in found
-
-
-def test_control_a_name_that_is_taken_for_markup_is_found(evil, monkeypatch):
-    from tokenloom.page import markup
-
-    monkeypatch.setattr(markup.html, "escape", lambda text, quote=True: text)
-    assert MARK in evil.html("step", step=0)
 
 
 def explored(store_or_run, size=4, name="toy"):
@@ -295,30 +270,6 @@ def test_a_document_of_a_million_tokens_is_shown_page_by_page(tmp_path):
     assert json.loads(html.unescape(chosen))[0] == "777,777"
 
 
-def test_what_cannot_be_seen_is_written_out_and_letters_of_several_tokens_are_whole(evil):
-    run = evil.session.run().run
-    pages = "".join(evil.html("row", index=k) for k in range(len(run)))
-    assert "你" in pages
-    assert "ש" in pages
-    assert "\x1b" not in pages
-    assert "\x00" not in pages
-    assert "\\x1b" in pages or "␛" in pages
-    assert visible("\u202e") in pages or "<0xE2>" in html.unescape(pages)
-
-
-def test_a_row_page_reads_its_own_row_and_no_other(tmp_path):
-    run = everything_run(tmp_path)
-    session = ExploredRun(run, "toy", 0, 16)
-    run[0].tokens  # noqa: B018 - opens the files
-    for index in (5, 77):
-        before = run.counters()
-        row_cells(session, index)
-        after = run.counters()
-        spans = run.spans([index])
-        assert after.ranges - before.ranges <= len(spans.document)
-        assert after.useful_bytes - before.useful_bytes <= int(spans.length.sum()) * 8
-
-
 def test_a_page_of_steps_reads_a_few_tokens_of_each_row(asked, run):
     for page, rows in (("step", 16), ("compare", 32)):
         before = run.counters()
@@ -343,3 +294,33 @@ def test_documents_that_were_appended_during_the_run_are_shown_too(tmp_path):
     assert [int(one) for one in listed] == [one.index for one in places[: len(listed)]]
     found = asked.html("find", kind="text", wanted="wxyz")
     assert "document?source=main&amp;document=1" in found
+
+
+def test_the_overview_shows_why_there_is_no_report_and_tries_again_once(run, monkeypatch):
+    calls = []
+
+    def torn(*given, **named):
+        calls.append(1)
+        raise tl.StoreCorrupt("s: <b>a byte</b> is another one.")
+
+    monkeypatch.setattr(session_module, "report_on", torn)
+    asked = Asked(Session([run, run], ["toy", "other"], 4))
+    for _ in range(2):
+        assert "s: &lt;b&gt;a byte&lt;/b&gt; is another one." in asked.made("overview", run=1)
+    assert len(calls) == 1
+    monkeypatch.undo()
+    reply = asked.get("overview", run=1, again=1)
+    assert (reply.status, dict(reply.headers)["Location"]) == (303, "overview?run=1")
+    assert 'class="headline"' in asked.made("overview", run=1)
+
+
+@pytest.mark.filterwarnings("ignore:.*no documents")
+@pytest.mark.parametrize("command", [["report", "-o"], ["explore", "--seconds"]])
+def test_commands_that_look_take_a_run_without_examples_which_others_refuse(tmp_path, command):
+    (tmp_path / "none.jsonl").write_text("")
+    tl.build(tmp_path / "none.jsonl", tmp_path / "empty", tokenizer="bytes", progress=False)
+    path = tmp_path / "empty.yaml"
+    path.write_text("sources: {main: {store: empty, windows: 8}}\n")
+    value = str(tmp_path / "r.html") if command[0] == "report" else "0.1"
+    assert main([command[0], str(path), command[1], value]) == 0
+    assert main(["plan", str(path)]) == 2

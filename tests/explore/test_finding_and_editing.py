@@ -10,7 +10,6 @@ from exploring import Asked, read
 
 import tokenloom as tl
 from tokenloom.explore import scan
-from tokenloom.explore.pages import edit_page
 from tokenloom.explore.session import Session
 
 WORDS = ["needle", "hay", "ünï", "日本", "x", "<b>", "  ", "stack\n"]
@@ -120,18 +119,6 @@ def posted(asked, kind="application/x-www-form-urlencoded", body=None, **values)
     return asked.raw(f"{head}\r\nContent-Length: {len(sent)}\r\n\r\n".encode() + sent)
 
 
-def test_the_preview_has_the_shares_of_the_edited_run(mixed):
-    asked = Asked(Session([mixed], batch_size=16))
-    page = read(posted(asked, at="1,000", weights="b=3"))
-    changed = mixed.edit(at=1000, weights={"b": 3})
-    for run, column in ((mixed, 1), (changed, 2)):
-        names = run.picked(range(1000, 1000 + edit_page.LOOKED))[0]
-        for name in ("a", "b"):
-            said = f"{names.count(name) / len(names):.1%}".replace("%", " %")
-            cells = re.search(rf"<tr><td>{name}</td><td>([^<]+)</td><td>([^<]+)</td>", page)
-            assert cells[column] == said
-
-
 @pytest.mark.filterwarnings("ignore:edit.quarantine")
 @pytest.mark.parametrize("typed", [{"weights": "b=3"}, {"remove": "b"}, {"quarantine": "a:3\nb:4"}])
 def test_the_saved_file_is_the_edited_run(mixed, typed, tmp_path):
@@ -148,16 +135,6 @@ def test_the_saved_file_is_the_edited_run(mixed, typed, tmp_path):
     assert tl.load(path) == mixed.edit(at=64, **given)
 
 
-def test_json_is_taken_as_a_form_is(mixed):
-    asked = Asked(Session([mixed], batch_size=16))
-    reply = posted(asked, "application/json", b'{"at": "64", "weights": "b=3"}')
-    assert reply.status == 200
-    assert b'role="alert"' not in reply.body
-    assert posted(asked, "application/json", b'{"at": 64}').status == 400
-    assert posted(asked, "application/json", b"[" * 50_000).status == 400
-    assert posted(asked, "application/json", b"\xff").status == 400
-
-
 @pytest.mark.parametrize(
     "typed",
     [
@@ -170,11 +147,3 @@ def test_a_wrong_edit_is_an_alert_beside_what_was_typed(mixed, typed):
     page = read(posted(Asked(Session([mixed], batch_size=16)), at="64", **typed))
     assert 'role="alert"' in page
     assert next(iter(typed.values())) in html.unescape(page)
-
-
-def test_an_edit_leaves_the_session_as_it_is(mixed, tmp_path):
-    asked = Asked(Session([mixed], batch_size=16))
-    before = asked.html("step", step=9), mixed.fingerprint, sorted(tmp_path.iterdir())
-    posted(asked, at="16", weights="b=9")
-    posted(asked, at="16", weights="b=9", save="1")
-    assert (asked.html("step", step=9), mixed.fingerprint, sorted(tmp_path.iterdir())) == before

@@ -9,7 +9,6 @@ from tokenloom.explore.wire_text import (
     ALWAYS,
     MAX_BODY,
     HttpRequest,
-    ends_head,
     parse_head,
     reply_bytes,
 )
@@ -146,13 +145,6 @@ def test_what_is_no_plain_request_is_refused(raw, status):
     assert parse_head(raw).status == status
 
 
-def test_control_a_plain_request_is_read():
-    found = parse_head(HEAD + b"Origin:  http://localhost \r\n\r\n")
-    assert (found.method, found.target) == ("GET", "/a")
-    assert found.headers == {"host": "localhost", "origin": "http://localhost"}
-    assert ends_head(HEAD) == -1
-
-
 def test_every_reply_has_the_headers_that_keep_others_out(asked):
     for reply in (asked.get("step"), asked.get("nothing"), asked.get("page.css"), asked.get("row")):
         sent = reply_bytes(reply).partition(b"\r\n\r\n")[0].decode().splitlines()
@@ -168,11 +160,6 @@ def test_nothing_but_pages_and_named_assets_is_served(asked):
         assert asked.get(name).status == 200
     for name in ("page.py", "sheet.py", "assets", "nothing", "explore", "..", "page.css.map"):
         assert asked.get(name).status == 404
-
-
-def test_an_address_without_its_last_slash_leads_to_the_one_with_it(asked):
-    reply = asked.raw(b"GET /t HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert (reply.status, dict(reply.headers)["Location"]) == (303, "/t/")
 
 
 def stands(asked, count, seed):

@@ -63,28 +63,6 @@ def test_it_listens_on_the_loopback_interface_alone_under_a_random_token(session
         assert one.url == f"http://127.0.0.1:{one.port}/{one.token}/"
 
 
-def test_a_page_is_served_and_the_connection_closed(session):
-    with served(session) as server:
-        found = page(server)
-        assert found.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b"<h1>Step 0" in found
-        head, _, body = found.partition(b"\r\n\r\n")
-        assert f"Content-Length: {len(body)}".encode() in head
-
-
-def test_a_form_in_several_pieces_is_put_together(session):
-    with served(session) as server, connected(server) as connection:
-        body = b"at=4&quarantine=main:3"
-        head = (
-            b"POST /t/edit HTTP/1.1\r\nHost: localhost\r\n"
-            b"Content-Type: application/x-www-form-urlencoded\r\n"
-        )
-        connection.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode())
-        for byte in body:
-            connection.sendall(bytes([byte]))
-        assert taken(connection).startswith(b"HTTP/1.1 200")
-
-
 def test_whoever_sends_a_byte_now_and_then_is_ended_at_the_deadline(session):
     with served(session, read_seconds=0.5) as server, connected(server) as connection:
         begin, answer = time.monotonic(), b""

@@ -28,14 +28,6 @@ def test_ticks_are_round_inside_and_not_too_many(low, span, most):
     assert ticks == sorted(ticks)
 
 
-@given(finite, st.floats(1e-3, 1e9), finite)
-def test_a_scale_keeps_order_and_stays_inside(low, span, value):
-    scale = Scale(low, low + span, 10, 200)
-    assert 10 <= scale(value) <= 200
-    assert scale(low) == 10
-    assert scale(value) <= scale(value + span / 3)
-
-
 def unpack(data):
     """Palette levels [height, width] of a PNG, read independently of its writer."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
