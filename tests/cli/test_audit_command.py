@@ -105,29 +105,3 @@ def test_an_index_file_that_is_damaged_is_refused(tmp_path, capsys, kind):
     path.write_bytes(raw if kind != "floats" else data.getvalue())
     assert main(["audit", "--indices", str(path)]) == 3
     assert str(path) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ([], "RUN"),
-        (["--full"], "--full"),
-        (["--indices", "a.npy", "--first", "3"], "--first"),
-        (["--check", "c.json", "--sample", "3"], "--sample"),
-        (["--indices", "nowhere.npy"], "nowhere.npy"),
-    ],
-)
-def test_what_would_be_ignored_is_refused(options, named, capsys):
-    assert main(["audit", *options]) == 2
-    assert named in capsys.readouterr().err
-
-
-def test_a_file_that_is_no_description_is_refused(tmp_path, capsys):
-    path = tmp_path / "run.json"
-    path.write_text("{")
-    assert main(["audit", str(path)]) == 2
-    assert str(path) in capsys.readouterr().err
-    assert main(["audit", str(tmp_path / "nowhere.json")]) == 3
-    assert "nowhere.json" in capsys.readouterr().err
-    path.write_text("{}")
-    assert main(["audit", str(path)]) == 2

@@ -37,45 +37,6 @@ def store(corpus, tmp_path, capsys):
     return tmp_path / "s"
 
 
-def test_build_prints_what_was_built(store, capsys):
-    assert tl.open(store).num_documents == 30
-
-
-def test_build_as_json_has_the_facts_of_the_store(corpus, tmp_path, capsys):
-    code, about = as_json(
-        capsys, "build", corpus, "-o", tmp_path / "j", "-t", "bytes", "--eos", "0", "--quiet"
-    )
-    assert code == 0
-    assert about["documents"] == 30
-    assert about["tokenizer"]["eos"] == 0
-    assert about["digest"] == tl.open(tmp_path / "j").digest
-    assert about["format"] == 2
-    assert tl.open(tmp_path / "j").document(0)[-1] == 0
-
-
-def test_info_shows_counts_lengths_tokenizer_and_digests(store, capsys):
-    code, out, _ = run(capsys, "info", store)
-    opened = tl.open(store)
-    assert code == 0
-    for figure in (" 30\n", f"{opened.num_tokens:,}", opened.digest, opened.manifest_sha256, "█"):
-        assert figure in out
-    code, about = as_json(capsys, "info", store)
-    assert about["lengths"]["max"] == opened.lengths.max()
-    assert about["bytes"] > 0
-
-
-def test_show_prints_tokens_beside_text(store, capsys):
-    code, out, _ = run(capsys, "show", store, "--doc", 17, "--limit", 3)
-    assert code == 0
-    assert "document 17 of 30" in out
-    assert "id: d17" in out
-    assert "104  h" in out
-    _, about = as_json(capsys, "show", store, "--doc", 17, "--start", 1, "--limit", 4)
-    assert about["strings"] == ["e", "l", "l", "o"]
-    assert about["text"] == "ello"
-    assert about["metadata"]["_input"] == "c.jsonl"
-
-
 def test_show_of_a_chat_store_prints_what_is_trained_and_the_text(tmp_path, capsys):
     row = {
         "input_ids": list(b"hi ok"),
@@ -100,31 +61,6 @@ def test_show_of_a_chat_store_prints_what_is_trained_and_the_text(tmp_path, caps
         ["0", "1", "0", "1"],
         ["1", "2", "1", "2"],
     ]
-
-
-def test_show_of_ready_made_ids_prints_ids(tmp_path, capsys):
-    tl.build([{"input_ids": [5, 6]}], tmp_path / "s", tokenizer=None, vocab_size=9)
-    code, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0)
-    assert code == 0
-    assert "5  5" in out
-
-
-def test_verify_says_all_is_well_or_names_the_damage_with_exit_code_1(store, capsys):
-    code, out, _ = run(capsys, "verify", store)
-    assert code == 0
-    path = store / "shard-00000/input_ids/c/0"
-    raw = bytearray(path.read_bytes())
-    raw[3] ^= 1
-    path.write_bytes(raw)
-    code, out, _ = run(capsys, "verify", store)
-    assert code == 1
-    assert "input_ids/c/0" in out
-    code, about = as_json(capsys, "verify", store)
-    assert (code, about["ok"]) == (1, False)
-    path.write_bytes(raw[:-1])
-    code, about = as_json(capsys, "verify", store)
-    assert code == 1
-    assert "input_ids/c/0" in about["problems"][0]
 
 
 def test_gc_says_what_it_removes(store, capsys):
@@ -171,42 +107,9 @@ def test_gc_keeps_snapshots_that_a_run_names(tmp_path, capsys):
     assert str(other) in run(capsys, "gc", root, "--pin-for", other)[2]
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (("info", "nowhere"), 1, "nowhere"),
-        (("convert", "nowhere", "x"), 1, "nowhere"),
-        (("export", "nowhere", "x", "--to", "npy"), 1, "nowhere"),
-        (("build", "missing.jsonl", "-o", "x", "-t", "bytes"), 3, "missing.jsonl"),
-        (("build", "{corpus}", "-o", "x", "-t", "no-such-tokenizer"), 3, "no-such-tokenizer"),
-        (("build", "{corpus}", "-o", "x"), 2, "--vocab-size"),
-        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "--id-key"),
-    ],
-)
-def test_errors_are_one_paragraph_and_exit_codes_mean_something(
-    store, corpus, capsys, tmp_path, monkeypatch, words, code, message
-):
-    monkeypatch.chdir(tmp_path)
-    filled = [w.format(store=store, corpus=corpus) for w in words]
-    got, out, err = run(capsys, *filled)
-    assert got == code
-    assert message in err
-    assert "Traceback" not in err
-    assert out == ""
-    got, about = as_json(capsys, *filled)
-    assert got == code
-    assert message in about["message"]
-
-
 def test_debug_shows_the_traceback(capsys):
     with pytest.raises(tl.StoreNotFound):
         main(["info", "nowhere", "--debug"])
-
-
-def test_wrong_usage_is_exit_code_2(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["info"])
-    assert caught.value.code == 2
 
 
 def test_python_m_tokenloom_and_a_closed_pipe(store):
@@ -269,11 +172,3 @@ def test_conversations_are_built_and_shown_with_what_is_trained(tmp_path, capsys
     code, _, error = run(capsys, "build", tmp_path / "c.jsonl", "-o", tmp_path / "x", "-t", "bytes")
     assert code != 0
     assert "--chat-template" in error
-
-
-def test_show_dims_what_is_not_trained_in_a_terminal(tmp_path, capsys, monkeypatch):
-    rows = [{"input_ids": list(b"no yes"), "loss_mask": [0, 0, 0, 1, 1, 1]}]
-    tl.build(rows, tmp_path / "s", tokenizer="bytes")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    _, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0, "--text")
-    assert out.splitlines()[-1] == "\x1b[2mno \x1b[22myes"

@@ -63,20 +63,6 @@ def test_a_store_is_a_control_too(place, capsys):
     assert json.loads(capsys.readouterr().out)["control"]["trained"]["figures"] == named
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ([*COMMAND, "--control", "hled"], "--control: found 'hled'"),
-        ([*COMMAND, "--page", "1"], "--page"),
-        ([*COMMAND, "--seq-len", "8"], "--seq-len: found 8"),
-        ([*COMMAND[:4], "--control", "held"], "--pz"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(place, capsys, words, named):
-    assert main(words) == 2
-    assert named in capsys.readouterr().err
-
-
 def test_files_are_written_and_the_same_command_again_asks_no_model(
     place, capsys, tmp_path, monkeypatch
 ):

@@ -8,9 +8,7 @@ from refusals import refused
 
 import tokenloom as tl
 from tokenloom import cluster
-from tokenloom.cli import build as building
 from tokenloom.cli import main
-from tokenloom.cli import verify as verifying
 from tokenloom.testing import write_store
 
 WHERE = "ray:10.0.0.5:6379"
@@ -24,46 +22,6 @@ def run_file(tmp_path):
     path.write_text(json.dumps(run.describe()))
     (tmp_path / "kept.json").write_text(json.dumps(run.audit(progress=False).as_json()))
     return path
-
-
-@pytest.fixture
-def heard(monkeypatch):
-    """What each function was told by `executor`; the work is done here."""
-    told = []
-
-    def listening(place, name):
-        real = getattr(place, name)
-
-        def listen(*given, executor, **named):
-            told.append((name, executor))
-            return real(*given, executor="local", **named)
-
-        monkeypatch.setattr(place, name, listen)
-
-    listening(building, "build_store")
-    listening(verifying, "check_store")
-    for name in ("audit_run", "check_certificate"):
-        listening(cluster, name)
-    return told
-
-
-def test_the_word_of_every_command_arrives(tmp_path, run_file, heard, capsys):
-    (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n' * 9)
-    build = ["build", f"{tmp_path}/in.jsonl", "-o", f"{tmp_path}/s", "-t", "bytes", "--overwrite"]
-    check = ["audit", str(run_file), "--check", f"{tmp_path}/kept.json", "--full"]
-    lines = {
-        "build_store": [*build, "--stretches", "2"],
-        "check_store": ["verify", f"{tmp_path}/store"],
-        "audit_run": ["audit", str(run_file)],
-        "check_certificate": check,
-    }
-    for name, line in lines.items():
-        assert main([*line, "--executor", WHERE, "--quiet"]) == 0, capsys.readouterr().err
-        assert heard == [(name, WHERE)]
-        heard.clear()
-        assert main([*line, "--quiet"]) == 0
-        assert {where for _, where in heard} <= {"local"}
-        heard.clear()
 
 
 def test_a_certificate_is_computed_again_where_it_is_said(run_file, tmp_path, capsys):

@@ -6,9 +6,6 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.cli.completion import bash, fish, known_words
-from tokenloom.cli.grammar import parser
-from tokenloom.cli.tables import table
 from tokenloom.loader import write_state
 
 FILE = """\
@@ -19,9 +16,6 @@ sources:
 mix: {weights: {wiki: 3, code: 1}}
 loader: {batch_size: 4}
 """
-
-
-HEADER = str({"descr": "<i8", "fortran_order": False, "shape": (3,)}).encode().ljust(117) + b"\n"
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +103,6 @@ def test_ranks_share_the_rows_of_steps(ask, world):
     assert rows == [3 * ((rank + 1) * 4 // world - rank * 4 // world) for rank in range(world)]
 
 
-def test_a_table_of_one_source_has_no_other(ask):
-    told = json.loads(ask("at", "run.yaml", "--steps", "0:6", "--source", "code", "--json"))
-    assert {one["source"] for one in told["new"] + told["repeated"]} == {"code"}
-
-
 def test_where_lists_the_places_and_says_that_there_are_more(ask, run):
     places = list(run.where("wiki", 3, batch_size=4))
     told = json.loads(ask("where", "run.yaml", "--source", "wiki", "--doc", "3", "--json"))
@@ -140,59 +129,7 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
     assert ask("find", "run.yaml", "nobody", code=1) == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["at", "run.yaml"], "--step"),
-        (["at", "run.yaml", "--steps", "5"], "--steps: found '5'"),
-        (["at", "run.yaml", "--steps", "5:6", "--rank", "1"], "--rank"),
-        (["at", "run.yaml", "3", "--rank", "1"], "--rank"),
-        (["where", "run.yaml", "--doc", "1"], "--source"),
-        (["digest", "stores/wiki", "--first", "1"], "--first"),
-        (["plan", "stores/wiki"], "stores/wiki"),
-        (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "--weights"),
-        (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "--quarantine"),
-        (["show", "stores/wiki"], "--doc"),
-        (["digest", "endless.yaml"], "--last"),
-        (["at", "endless.yaml", "--step", "1"], "--batch-size"),
-        (["state", "run.yaml", "--tokens-per-second", "0"], "found 0"),
-        (["audit", "run.yaml", "--check", "none.json"], "none.json"),
-        (["gc", "stores/wiki", "--pin-for", "none.json"], "none.json"),
-        (["gc", "stores/wiki", "--pin-for", "run.yaml"], "run.yaml"),
-    ],
-)
-def test_a_wrong_question_names_the_option_or_the_file(ask, words, named):
-    assert named in ask(*words, code=2)
-
-
-@pytest.mark.parametrize(
-    ("raw", "value"),
-    [
-        (b"\x93NUMPY\x09\x00", "(9, 0)"),
-        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, "int64"),
-    ],
-)
-def test_a_damaged_file_of_indices_is_refused(ask, folder, raw, value):
-    (folder / "bad.npy").write_bytes(raw)
-    message = ask("audit", "--indices", "bad.npy", "--rows", "4", code=3)
-    assert "bad.npy" in message
-    assert value in message
-
-
-def test_a_damaged_file_of_rows_is_refused(ask, folder):
-    (folder / "bad.jsonl").write_text("{")
-    assert "line 1" in ask("dataset", "bad.jsonl", code=3)
-    (folder / "bad.jsonl").write_text("[1]")
-    assert "input_ids" in ask("dataset", "bad.jsonl", code=3)
-
-
 # -- digest, diff, edit ---------------------------------------------------------------------
-
-
-def test_digests_are_those_of_python(ask, run, folder):
-    assert ask("digest", "run.yaml", "--last", "20").strip() == run.digest(0, 20)
-    assert ask("digest", "run.yaml", "--plan").strip() == run.plan_digest(0, len(run))
-    assert ask("digest", "stores/wiki").strip() == tl.open(folder / "stores/wiki").digest
 
 
 def test_an_edit_is_written_with_the_proof_that_the_past_is_the_same(ask, run, folder):
@@ -240,46 +177,6 @@ def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
 # -- tables and completion -----------------------------------------------------------------
 
 
-def test_a_table_that_is_too_wide_cuts_words_and_never_a_number():
-    rows = [["a" * 50, 1234567, "b" * 30], ["c", 8, "d"]]
-    lines = list(table(("name", "count", "other"), rows, width=60))
-    assert max(map(len, lines)) <= 60
-    assert "1,234,567" in lines[2]
-    assert "…" in lines[2]
-    assert max(map(len, table(("name", "count", "other"), rows))) > 60
-
-
-@pytest.mark.parametrize("make", [bash, fish])
-def test_every_command_and_option_is_completed(make):
-    script = make()
-    for path, follows, values in known_words(parser()):
-        for word in (*path, *follows, *(one for some in values.values() for one in some)):
-            assert word.lstrip("-") in script, (path, word)
-
-
-def test_bash_completes_what_was_started(tmp_path):
-    import shutil
-    import subprocess
-
-    shell = shutil.which("bash")
-    assert shell, "the test machine has bash"
-    script = tmp_path / "complete"
-    script.write_text(bash())
-
-    def completed(*words):
-        code = (
-            f"source {script}; COMP_WORDS=({' '.join(map(repr, words))}); "
-            f"COMP_CWORD={len(words) - 1}; _tokenloom; echo ${{COMPREPLY[@]}}"
-        )
-        done = subprocess.run([shell, "-c", code], capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    assert completed("tokenloom", "pack") == ["pack-plan"]
-    assert completed("tokenloom", "splice", "cov") == ["coverage"]
-    assert completed("tokenloom", "build", "--engine", "ti") == ["tiktoken"]
-    assert "--steps" in completed("tokenloom", "at", "--st")
-
-
 # -- other values of the file ------------------------------------------------------------------
 
 
@@ -313,11 +210,3 @@ def test_set_changes_what_a_command_answers_as_another_file_would(ask, folder, w
         one.pop("file", None)
     assert told[1] == told[2]
     assert told[0] != told[1]
-
-
-def test_diff_tells_what_another_value_would_change(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert main(["diff", "run.yaml", "run.yaml", "--set", "seed=8", "--json"]) == 1
-    keys = json.loads(capsys.readouterr().out)["keys"]
-    assert keys
-    assert all((one["a"], one["b"]) == (7, 8) for one in keys)

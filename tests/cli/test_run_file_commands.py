@@ -96,10 +96,6 @@ def test_check_of_another_dialect_says_which_and_what_is_not_used(place, capsys)
     assert "shufle" in out
 
 
-def test_check_needs_a_file(place, capsys):
-    assert run(capsys, "check")[0] == 3
-
-
 def test_check_prints_the_schema_for_editors(capsys):
     code, out, _ = run(capsys, "check", "--schema")
     assert code == 0
@@ -150,11 +146,3 @@ def test_init_without_data_is_refused(tmp_path, capsys, make):
     assert code == 3
     assert str(tmp_path / "data") in err
     assert not (tmp_path / "data/run.yaml").exists()
-
-
-def test_init_keeps_the_file_beside_the_data(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/a.txt").write_text("abc")
-    code, _, err = run(capsys, "init", tmp_path / "data", "-o", tmp_path / "run.yaml")
-    assert code == 3
-    assert str(tmp_path / "run.yaml") in err

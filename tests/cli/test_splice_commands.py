@@ -10,7 +10,7 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.inspect import coverage, triples
+from tokenloom.inspect import triples
 
 WORKED = ("--seq-len", 8, "--content-length", 4, "--no-adaptive-k", "--balance-mode", "by_document")
 
@@ -63,20 +63,6 @@ def test_an_audit_as_json_has_the_columns(store, cli):
     }
 
 
-def test_a_quiet_audit_says_nothing_else(store, cli):
-    code, out, err = cli("splice", "audit", store, *WORKED, "--quiet")
-    assert (code, len(out.splitlines())) == (0, 8)
-    assert "index" not in err
-
-
-def test_packed_splices_share_an_index(store, cli):
-    options = ("--seq-len", 8, "--content-length", 4, "--position-scheme", "relative")
-    _, out, _ = cli("splice", "audit", store, *options)
-    rows = numbers(out)
-    assert len({row[0] for row in rows}) < len(rows)
-    assert min(row[3] for row in rows) == -2  # 2 - K
-
-
 def test_every_option_means_what_it_means_in_the_library(store, cli):
     words = {
         "content_length": 3,
@@ -106,27 +92,6 @@ def test_every_option_means_what_it_means_in_the_library(store, cli):
     )
     found = triples(tl.open(store).splice(6, content_length=3, bos=7, **more))
     assert [row[3] for row in numbers(out)] == found.t.tolist()
-
-
-def test_without_a_selection_the_whole_store_is_spliced_and_else_what_was_selected(store, cli):
-    def documents(*words):
-        return {row[2] for row in numbers(cli("splice", "audit", store, "--seq-len", 8, *words)[1])}
-
-    assert documents() == {0, 1, 2}
-    assert documents("--doc-index", 1) == {1}
-    assert documents("--doc-index", 0, 2) == {0, 2}
-    assert documents("--max-doc-length", 4) == {2}
-    assert documents("--num-docs", 2) == {0, 1}
-
-
-def test_coverage_of_one_document_has_its_map(store, cli):
-    code, out, _ = cli("splice", "coverage", store, *WORKED, "--document", 1)
-    found = coverage(
-        tl.open(store).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document"),
-        documents=[1],
-    )
-    assert code == 0
-    assert out == f"{found}\n\n{found.map(1)}\n"
 
 
 def test_coverage_as_json_has_the_counts_of_several_epochs(store, cli):
@@ -168,36 +133,6 @@ def test_a_picture_that_cannot_be_written_is_an_error_and_leaves_nothing(
     assert code == 1
     assert place in err
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("audit", "--seq-len", 8, "--epoch", -1), "--epoch: found -1"),
-        (("audit", "--seq-len", 8, "--limit", 0), "--limit: found 0"),
-        (("audit", "--seq-len", 8, "--content-length", 1), "--content-length: found 1"),
-        (("audit", "--seq-len", 8, "--min-copy-len", 9), "3 documents"),
-        (("coverage", "--seq-len", 8, "--epochs", 0), "epochs: found 0"),
-        (("coverage", "--seq-len", 8, "--document", 7), "document 7"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(store, cli, words, named):
-    code, out, err = cli("splice", words[0], store, *words[1:])
-    assert (code, out) == (2, "")
-    assert named in err
-
-
-def test_a_bos_that_the_tokenizer_does_not_have_is_missed(store, cli):
-    code, out, err = cli("splice", "audit", store, "--seq-len", 8, "--bos")
-    assert (code, out) == (3, "")
-    assert "bos" in err
-
-
-def test_splice_needs_a_view_and_a_frame(store, capsys):
-    for words in (["splice"], ["splice", "audit", str(store)]):
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        assert caught.value.code == 2
 
 
 def test_a_reader_that_has_seen_enough_ends_a_long_list(tmp_path):

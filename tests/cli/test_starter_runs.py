@@ -39,9 +39,14 @@ def stores_and_text(root):
 
 
 @pytest.mark.parametrize(
-    "make", [one_folder, unequal_folders, kinds_beside_each_other, stores_and_text]
+    ("make", "options"),
+    [
+        (one_folder, []),
+        (unequal_folders, ["--seq-len", "16", "--batch-size", "3"]),
+        (kinds_beside_each_other, []),
+        (stores_and_text, ["--seq-len", "16"]),
+    ],
 )
-@pytest.mark.parametrize("options", [[], ["--seq-len", "16", "--batch-size", "3"]])
 def test_it_is_a_finite_run_that_shows_every_token_once_and_warns_of_nothing(
     tmp_path, capsys, make, options
 ):
@@ -65,19 +70,3 @@ def test_it_is_a_finite_run_that_shows_every_token_once_and_warns_of_nothing(
     }
     assert shown == stored
     assert np.concatenate([batch.tokens for batch in batches]).shape[1] == run.seq_len
-
-
-@pytest.mark.parametrize(("command", "builds"), [("plan", True), ("check", False)])
-def test_the_help_of_a_command_says_whether_it_builds_stores_and_so_it_does(
-    tmp_path, monkeypatch, capsys, command, builds
-):
-    one_folder(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "."]) == 0
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    told = " ".join(capsys.readouterr().out.split()).lower()
-    assert ("built first" in told) is builds
-    assert ("nothing is built" in told) is not builds
-    assert main([command, "run.yaml"]) == 0
-    assert (tmp_path / "stores/text").is_dir() is builds
