@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from markov import Markov, slow_distribution
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.evaluate import Decoding, token_scores
@@ -56,26 +57,6 @@ def test_what_is_fast_finds_what_is_obvious(size, fast):
         np.testing.assert_allclose(margins, wanted.margins, atol=1e-5)
         finite = np.isfinite(log_probs)
         np.testing.assert_allclose(log_probs[finite], wanted.log_probs[finite], atol=1e-6)
-
-
-@pytest.mark.parametrize("spread", [0.01, 0.6, 3.0, 20.0])
-@pytest.mark.parametrize(
-    "decoding",
-    [Decoding(0.7, None, 0.9), Decoding(1.3, 40), Decoding(1, 200, 0.5), Decoding(1, 1900)],
-)
-def test_large_vocabularies_flat_and_peaked_have_the_obvious_scores(spread, decoding):
-    rng = np.random.default_rng(3)
-    logits = (rng.normal(0, spread, (60, 4001))).astype(np.float32)
-    logits[:20] = np.round(logits[:20], 1)  # with ties
-    ranked = np.argsort(-logits, 1)
-    tokens = ranked[np.arange(60), rng.integers(0, [1, 40, 4001] * 20)]
-    wanted = token_scores(logits, tokens, decoding)
-    found = scores_in_memory(logits, tokens, decoding)
-    assert (np.isneginf(found.log_probs) == np.isneginf(wanted.log_probs)).mean() > 0.98
-    both = np.isfinite(found.log_probs) & np.isfinite(wanted.log_probs)
-    assert both.sum() >= 15
-    np.testing.assert_allclose(found.log_probs[both], wanted.log_probs[both], atol=3e-6)
-    assert (found.greedy == wanted.greedy).all()
 
 
 def test_equal_maxima_go_to_the_lowest_id():
@@ -138,27 +119,14 @@ def test_logits_that_are_no_distribution_are_nan_everywhere(wrong):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"T": -1}, "decoding.T: found -1.0, allowed: 0 or more"),
-        ({"T": math.inf}, "decoding.T"),
-        ({"top_k": 0}, "decoding.top_k: found 0"),
-        ({"top_k": 1.5}, "decoding.top_k: found 1.5"),
-        ({"top_p": 0}, "decoding.top_p: found 0"),
-        ({"top_p": 1.5}, "decoding.top_p: found 1.5"),
-    ],
+    "settings", [{"T": -1.0}, {"T": math.inf}, {"top_k": 0}, {"top_k": 1.5}, {"top_p": 0}]
 )
-def test_settings_that_mean_nothing_are_refused(settings, message):
-    with pytest.raises(tl.ConfigError, match=message):
-        Decoding(**settings)
+def test_settings_that_mean_nothing_are_refused(settings):
+    ((name, value),) = settings.items()
+    refused(lambda: Decoding(**settings), tl.ConfigError, f"decoding.{name}", value)
 
 
 def test_shapes_and_ids_that_do_not_belong_together_are_refused():
-    with pytest.raises(
-        tl.ConfigError, match=r"found shape \[2, 3\], allowed: that of the tokens, \[3\]"
-    ):
-        token_scores(np.zeros((2, 3)), [0, 1, 2])
-    with pytest.raises(tl.ConfigError, match="tokens: 3 is no id of a vocabulary of 3"):
-        token_scores(np.zeros((2, 3)), [0, 3])
-    with pytest.raises(tl.ConfigError, match="tokens: -1 is no id"):
-        token_scores(np.zeros((2, 3)), [0, -1])
+    refused(lambda: token_scores(np.zeros((2, 3)), [0, 1, 2]), tl.ConfigError, "[2, 3]", "[3]")
+    refused(lambda: token_scores(np.zeros((2, 3)), [0, 3]), tl.ConfigError, "tokens", 3)
+    refused(lambda: token_scores(np.zeros((2, 3)), [0, -1]), tl.ConfigError, "tokens", -1)

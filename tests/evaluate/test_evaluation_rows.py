@@ -102,7 +102,7 @@ def test_a_model_is_shown_rows_from_multiples_of_their_length_on(store, overlap)
     seq_len=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 def test_every_transition_is_judged_once_with_enough_before_it(
     tmp_path_factory, lengths, seq_len, data
 ):

@@ -19,12 +19,6 @@ def ways(tokens):
     return CHAIN.table[np.asarray(tokens)]
 
 
-def test_a_uniform_model_of_ten_tokens_gives_a_hundredth():
-    found = float(log_pz(np.zeros((4, 10)), [1, 2, 3, 4], prefix=2))
-    assert abs(found + 2 * math.log(10)) <= math.ulp(found)
-    assert abs(math.exp(found) - 0.01) < 1e-15
-
-
 @pytest.mark.parametrize(
     ("chance", "p", "draws"),
     [(0.001, 0.5, 693), (0.01, 0.9, 230), (0.1, 0.99, 44), (0.5, 0.5, 1), (1e-17, 0.5, 6.93e16)],
@@ -33,18 +27,8 @@ def test_draws_that_are_needed(chance, p, draws):
     assert draws_needed(math.log(chance), p) == pytest.approx(draws, rel=1e-3 if draws > 1e6 else 0)
 
 
-def test_draws_line_up_with_what_was_given():
-    given_to = np.log([[1.0, 0.5], [1e-300, 0.3]])
-    given_to[1, 1] = -np.inf
-    found = draws_needed(given_to, 0.5)
-    assert found.shape == (2, 2)
-    assert found[0].tolist() == [1.0, 1.0]
-    assert found[1, 0] == pytest.approx(0.6931471805599453e300)
-    assert found[1, 1] == math.inf
-
-
 @given(st.floats(-700, -1e-9), st.floats(0.01, 0.99))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 def test_as_many_draws_as_needed_are_enough_and_one_less_is_not(log_chance, p):
     n = float(draws_needed(log_chance, p))
     if n < 2**50:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from markov import Markov
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.evaluate import Decoding, Extraction, log_pz, pz, token_scores, window_run
@@ -27,12 +28,11 @@ def test_how_many_windows_a_document_has(tmp_path, length, windows):
 
 def test_documents_that_are_too_short_have_none_and_that_is_told(tmp_path):
     store = store_of(tmp_path, [99, 105])
-    with pytest.warns(UserWarning, match="1 document of 2 shorter than prefix \\+ suffix = 100"):
+    with pytest.warns(UserWarning, match="1 document of 2"):
         found = pz(Markov(), store)
     assert found.by_document()[0] == {"windows": 0}
     assert found.by_document()[1]["windows"] == 2
-    with pytest.raises(tl.ConfigError, match="the longest has 99 tokens, allowed: at least 100"):
-        window_run(store.select(doc_index=0))
+    refused(lambda: window_run(store.select(doc_index=0)), tl.ConfigError, 99, 100)
 
 
 @pytest.mark.parametrize("offset", [0, 3])
@@ -64,7 +64,7 @@ def test_filler_before_a_window_is_segment_0(tmp_path):
     assert segments.tolist() == [[0] * 5 + [1] * 8] * 3
 
 
-@pytest.mark.parametrize("world", [2, 4, 7])
+@pytest.mark.parametrize("world", [2, 7])
 def test_ranks_find_together_what_one_finds_to_the_last_bit(tmp_path, world):
     store = store_of(tmp_path, [40, 33, 58])
     given = {"prefix": 5, "suffix": 6, "stride": 3, "offsets": (0, 2), "batch_size": 8}
@@ -74,17 +74,7 @@ def test_ranks_find_together_what_one_finds_to_the_last_bit(tmp_path, world):
     for one, other in zip(alone.windows, found.windows, strict=True):
         assert one.tobytes() == other.tobytes()
     assert found.as_json() == alone.as_json()
-    with pytest.raises(tl.ConfigError, match="found a window twice"):
-        Extraction.joined([parts[0], parts[0]])
-
-
-def test_ranks_have_equal_shares(tmp_path):
-    store = store_of(tmp_path, [400] * 5)
-    sizes = [
-        len(pz(Markov(), store, prefix=5, suffix=6, stride=1, batch_size=64, rank=r, world_size=4))
-        for r in range(4)
-    ]
-    assert max(sizes) - min(sizes) <= 0.02 * max(sizes)
+    refused(lambda: Extraction.joined([parts[0], parts[0]]), tl.ConfigError)
 
 
 def test_an_end_of_document_that_is_also_the_padding_is_kept(tmp_path):
@@ -96,23 +86,6 @@ def test_an_end_of_document_that_is_also_the_padding_is_kept(tmp_path):
     tokens = np.array([1, 2, 3, 0, 4, 5])
     assert found.windows.log_pz[0] == log_pz(chain.table[tokens], tokens, prefix=2)
     assert np.isfinite(found.windows.log_pz[0])
-
-
-def test_figures_of_a_uniform_model(tmp_path):
-    store = store_of(tmp_path, [30, 20], size=10)
-    found = pz(lambda t, s, p: np.zeros((*t.shape, 10)), store, prefix=2, suffix=2, stride=1)
-    figures = found.summary()
-    assert figures["windows"] == 27 + 17 == len(found)
-    for name in ("mean_pz", "median_pz", "max_pz"):
-        assert figures[name] == pytest.approx(0.01, abs=1e-15)
-    assert figures["log10_pz_50"] == pytest.approx(-2)
-    assert found.rate(1, 0.01 - 1e-9) == 1
-    assert found.rate(1, 0.01 + 1e-9) == 0
-    assert found.rate(69, 0.5) == 1
-    assert found.rate(68, 0.5) == 0
-    assert found.draws_for(0.5).tolist() == [69.0] * 44
-    assert found.histogram()[0][2] == 44
-    assert found.by_document()[1]["windows"] == 17
 
 
 def test_a_histogram_counts_every_window_once_and_what_is_never_drawn(tmp_path):
@@ -144,15 +117,6 @@ def test_heat_covers_the_suffix_and_never_the_prefix(tmp_path):
     assert together == pytest.approx(math.log((math.exp(first) + math.exp(second)) / 2))
 
 
-def test_coverage_is_the_share_of_tokens_in_a_likely_window(tmp_path):
-    store = store_of(tmp_path, [50])
-    found = pz(Markov(), store, prefix=3, suffix=2, stride=2)
-    heat = found.heat(0)
-    seen = heat[~np.isnan(heat)]
-    tau = math.exp(float(np.median(seen)))
-    assert found.coverage(tau * 0.999) == pytest.approx((seen >= np.log(tau * 0.999)).mean())
-
-
 def test_intervals_come_from_documents_not_from_windows(tmp_path):
     """Every window of a document says the same here, so one document has no interval."""
     store = store_of(tmp_path, [30] * 12)
@@ -170,28 +134,21 @@ def test_intervals_come_from_documents_not_from_windows(tmp_path):
     assert alone.low == alone.value == alone.high
 
 
-def test_a_model_that_gives_nan_is_refused_with_the_window(tmp_path):
+def test_logits_that_cannot_be_judged_are_refused_with_their_window(tmp_path):
     store = store_of(tmp_path, [40, 40])
 
-    def model(tokens, segment_ids, position_ids):
+    def poisoned(tokens, segment_ids, position_ids):
         logits = np.zeros((*tokens.shape, 12))
         logits[2:] = np.nan
         return logits
 
-    with pytest.raises(
-        tl.ConfigError, match=r"at example 2 \(main, document 0, from token 10 on\)"
-    ):
-        pz(model, store, prefix=5, suffix=5, stride=5)
+    def judge(model):
+        return lambda: pz(model, store, prefix=5, suffix=5, stride=5)
 
-
-def test_a_vocabulary_that_is_too_small_and_logits_of_another_shape_are_refused(tmp_path):
-    store = store_of(tmp_path, [40])
-    with pytest.raises(tl.ConfigError, match="token id 11 is outside its vocabulary of 11"):
-        pz(lambda t, s, p: np.zeros((*t.shape, 11)), store, prefix=5, suffix=5)
-    with pytest.raises(tl.ConfigError, match="one row of logits for each cell"):
-        pz(lambda t, s, p: np.zeros((len(t), 12)), store, prefix=5, suffix=5)
-    with pytest.raises(tl.ConfigError, match="model: found int, allowed: a callable"):
-        pz(3, store)
+    refused(judge(poisoned), tl.ConfigError, "example 2", "document 0", "10")
+    refused(judge(lambda t, s, p: np.zeros((*t.shape, 11))), tl.ConfigError, 11)
+    refused(judge(lambda t, s, p: np.zeros((len(t), 12))), tl.ConfigError)
+    refused(judge(3), tl.ConfigError, "model", "int")
 
 
 class Net(torch.nn.Module):
@@ -218,24 +175,11 @@ def test_a_module_is_evaluated_without_dropout_and_left_as_it_was(tmp_path):
     table = net.embedding.weight.detach().numpy()
     again = pz(lambda t, s, p: table[t], store, prefix=5, suffix=5, stride=5)
     np.testing.assert_allclose(found.windows.log_pz, again.windows.log_pz, atol=1e-6)
-    assert found.settings["model"] == "Net, 144 parameters, float32 weights on cpu"
-
-
-def test_a_module_that_fails_is_left_as_it_was(tmp_path):
-    store, net = store_of(tmp_path, [40]), Net()
     net.embedding.weight.data[3] = torch.nan
-    with pytest.raises(tl.ConfigError, match="NaN"):
-        pz(net, store, prefix=5, suffix=5, stride=5)
+    refused(lambda: pz(net, store, prefix=5, suffix=5, stride=5), tl.ConfigError, "NaN")
     assert net.training
     assert torch.is_grad_enabled()
-
-
-def test_every_list_of_documents_will_do(tmp_path):
-    """A single one, several, those of a mix one after the other: there is no special form."""
-    store = store_of(tmp_path, [40, 40, 40])
-    for documents in (store, store.select(num_docs=2), store.select(doc_index=[2, 0])):
-        found = pz(Markov(), documents, prefix=5, suffix=5, stride=5)
-        assert set(found.by_document()) == set(documents.indices.tolist())
+    assert found.settings["model"] == "Net, 144 parameters, float32 weights on cpu"
 
 
 def test_a_model_with_learned_positions_sees_the_offset(tmp_path):
