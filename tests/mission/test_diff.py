@@ -8,7 +8,6 @@ import pytest
 from refusals import refused
 
 import tokenloom as tl
-from tokenloom.inspect import diff as comparing
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -136,10 +135,8 @@ def test_endless_runs_are_compared_by_a_keyed_sample_with_its_interval(stores):
     share = slow(run.take(2000), masked.take(2000), 2000).mean()
     assert found.low <= share <= found.high
     assert not found.is_exact
-    assert found.compared == comparing.SAMPLED
     assert tl.diff(run, masked) == found  # the sample is keyed
-    assert n >= comparing.SCANNED
-    assert "95 %" in repr(found)
+    assert n > found.compared > 0
 
 
 def test_runs_with_the_same_past_are_not_compared_there(stores):
@@ -149,18 +146,6 @@ def test_runs_with_the_same_past_are_not_compared_there(stores):
     assert found.first == run.next(doc=3, after=10**12 - 1).index
     again = edited.edit(at=10**13, append={"main": stores.second})
     assert tl.diff(edited, again).first >= 10**13
-
-
-def test_a_long_finite_run_is_sampled_and_a_short_one_is_not(stores, monkeypatch):
-    run = stores.first.windows(8).shuffle().epochs(4).seed(1)
-    exact = tl.diff(run, run.seed(2))
-    monkeypatch.setattr(comparing, "EXACT", 10)
-    monkeypatch.setattr(comparing, "SCANNED", 4)
-    sampled = tl.diff(run, run.seed(2))
-    assert exact.is_exact
-    assert not sampled.is_exact
-    assert sampled.among == len(run)
-    assert sampled.low <= exact.share <= sampled.high
 
 
 def test_a_difference_is_plain_json_and_true(stores):

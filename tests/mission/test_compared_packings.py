@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from tokenloom.cli import main
-from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.testing import write_store
+
+STRATEGIES = ("greedy", "first_fit", "best_fit", "first_fit_decreasing", "best_fit_decreasing")
+STRATEGIES += ("one_doc",)
 
 
 @pytest.fixture(scope="module")
@@ -98,15 +99,13 @@ def test_no_document_at_all():
     assert tl.plan_packing([0, 0], seq_len=[8]).recommended == ()
 
 
-def test_the_command_prints_the_table_or_json(store, capsys):
+def test_the_command_prints_the_table_or_json(store, cli):
     words = ["pack-plan", str(store.path), "--seq-len", "16", "32"]
-    assert main(words) == 0
-    out = capsys.readouterr().out
+    out = cli(*words)
     assert out.splitlines()[0].split()[:4] == ["seq_len", "strategy", "overflow", "rows"]
     assert "16: best_fit_decreasing" in out
-    assert main([*words, "--json", "--strategy", "bin", "--overflow", "split"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(cli(*words, "--json", "--strategy", "bin", "--overflow", "split"))
     assert [one["strategy"] for one in found["choices"]] == ["first_fit_decreasing"] * 2
     plan = tl.plan_packing(store, seq_len=16, strategy="bin")
     assert found["choices"][0]["rows"] == plan.rows
-    assert main(["pack-plan", str(store.path), "--seq-len", "1"]) == 2
+    cli("pack-plan", store.path, "--seq-len", "1", code=2)

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data import DataLoader, default_collate
 from toyruns import toy_store
 
-from tokenloom.batch.views.collated import RowOf, joined
-from tokenloom.batch.views.named import KEYS
+KEYS = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids", "index")
 
 WIDE = ("input_ids", "labels")
 
@@ -29,17 +27,11 @@ def test_a_plain_dataloader_delivers_the_rows_of_the_run_in_the_dtypes_of_torch(
             assert made[name].dtype == (torch.int64 if name in WIDE else wanted.dtype)
 
 
-def test_torch_gets_all_rows_in_one_piece(run):
-    run.__getitems__([0, 1])
-    assert default_collate_fn_map[RowOf] is joined
-
-
 def test_other_collators_see_a_list_of_mappings_one_for_each_row(run):
     rows = run.__getitems__(range(3, 8))
     batch = run.batch(range(3, 8))
     assert len(rows) == len(list(rows)) == 5
     for number, row in enumerate(rows):
-        assert isinstance(row, RowOf)
         assert len(row) == len(KEYS) == len(dict(row))
         for name in KEYS:
             assert row[name].tolist() == batch[name][number].tolist()
@@ -54,7 +46,7 @@ def test_other_collators_see_a_list_of_mappings_one_for_each_row(run):
 
 def test_rows_that_were_taken_apart_are_joined_to_the_same_tensors(run):
     rows = run.__getitems__(range(5))
-    whole, parts = joined(rows), joined(list(rows))
+    whole, parts = default_collate(rows), default_collate(list(rows))
     assert whole.keys() == parts.keys()
     assert whole.pop("use_cache") is parts.pop("use_cache") is False
     for name, value in whole.items():

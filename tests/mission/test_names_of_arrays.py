@@ -5,12 +5,17 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.batch import attention
-from tokenloom.batch.views.contracts import CONTRACTS
-from tokenloom.batch.views.named import KEYS, _names, all_fields
+
+KEYS = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids", "index")
+ARRAYS = (
+    "tokens", "labels", "loss_mask", "loss_weights", "segment_ids", "position_ids",
+    "attention_mask", "document_starts", "continues", "cu_seqlens", "index",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +49,11 @@ def test_a_batch_is_a_mapping_of_the_names_people_know(batch):
 
 
 def test_every_field_answers_to_its_name_and_unknown_ones_suggest_the_near_miss(batch):
-    for name in all_fields():
+    for name in ARRAYS:
         assert name in batch
         assert batch[name] is getattr(batch, name)
-    assert set(_names()) >= {*all_fields(), "input_ids", "examples_after", "step_loss_tokens"}
-    with pytest.raises(KeyError, match="Did you mean 'position_ids'"):
-        batch["positions_ids"]
-    with pytest.raises(KeyError, match=r"batch\.part"):
-        batch[0]
+    refused(lambda: batch["positions_ids"], KeyError, "positions_ids", "'position_ids'")
+    refused(lambda: batch[0], KeyError, "batch.part")
 
 
 def test_attention_mask_is_there_by_name_only(batch):
@@ -198,9 +200,8 @@ def test_absolute_positions_are_refused_where_positions_show_the_documents(store
 
 
 def test_an_unknown_contract_is_refused_with_those_there_are(batch):
-    with pytest.raises(tl.ConfigError, match="allowed: hf, flash, flex, sdpa, plain"):
-        batch.torch(contract="huggingface")
-    assert list(CONTRACTS) == ["hf", "flash", "flex", "sdpa", "plain", "jax", "maxtext"]
+    names = ("hf", "flash", "flex", "sdpa", "plain")
+    refused(lambda: batch.torch(contract="huggingface"), tl.ConfigError, "'huggingface'", *names)
 
 
 def test_c_26_masks_and_ids_are_exported_in_the_dtype_that_is_asked_for(batch):
@@ -228,7 +229,7 @@ def test_accumulate_folds_everything_so_that_each_micro_batch_stands_alone(store
     for number, micro in enumerate(folded.micro_batches):
         rows = range(4 * number, 4 * number + 4)
         alone = run.batch(list(rows))
-        for name in all_fields()[:7]:
+        for name in ARRAYS[:7]:
             assert (getattr(micro, name) == getattr(alone, name)).all(), name
             assert (getattr(folded, name)[number] == getattr(alone, name)).all(), name
         assert folded.cu_seqlens[number].tolist() == alone.cu_seqlens.tolist()
@@ -250,10 +251,10 @@ def test_a_part_of_a_batch_is_the_batch_of_these_rows(store, weighted, kinds):
     whole = run.batch(range(9))
     for made in (False, True):
         if made:
-            for name in all_fields():
+            for name in ARRAYS:
                 getattr(whole, name)
         part, alone = whole.part(2, 7), run.batch(range(2, 7))
-        for name in (*all_fields()[:9], "cu_seqlens"):
+        for name in (*ARRAYS[:9], "cu_seqlens"):
             assert np.array_equal(getattr(part, name), getattr(alone, name)), name
         assert part.source == alone.source
         assert part.index.tolist() == [2, 3, 4, 5, 6]

@@ -24,7 +24,7 @@ def rows(toy):
 
 
 def order(dataset, epoch=0):
-    n = dataset.run.rows
+    n = len(dataset.epochs(1))
     return dataset.locate(np.arange(n) + epoch * n)[1].tolist()
 
 

@@ -7,7 +7,6 @@ import pytest
 from toydata import ToyStore, numbered
 
 import tokenloom as tl
-from tokenloom.batch.check import check_batch
 
 ALL = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids")
 
@@ -30,10 +29,10 @@ def test_a_copy_without_its_store_still_knows_its_spans(toy):
 
 def test_a_batch_in_groups_of_rows_is_checked_row_by_row(toy):
     batch = toy.store.pack(8).batch(range(6))
-    assert check_batch(batch.folded(2)).ok
+    assert tl.check_batch(batch.folded(2)).ok
     arrays = {name: getattr(batch, name).reshape(2, 3, 8).copy() for name in ALL}
     arrays["position_ids"][1, 2, 5] = 77
-    assert not check_batch(arrays).ok
+    assert not tl.check_batch(arrays).ok
 
 
 def test_a_copy_is_judged_with_its_step_before_it_leaves_the_run(tmp_path):
