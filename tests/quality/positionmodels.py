@@ -76,16 +76,3 @@ def gradient_of(net, losses):
     """The gradient of their sum as one vector."""
     grads = torch.autograd.grad(losses.sum(), net.parameters())
     return torch.cat([grad.reshape(-1) for grad in grads])
-
-
-def train(net, batches, rate=0.01):
-    """Adam over some batches; the mean loss of each."""
-    adam = torch.optim.Adam(net.parameters(), lr=rate)
-    seen = []
-    for batch in batches:
-        loss = losses_of(net, batch).mean()
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-        seen.append(loss.item())
-    return seen

@@ -51,7 +51,6 @@ def test_documents_do_not_meet_under_the_block_diagonal_mask():
     assert report.ok, report
     assert report.leaks == report.doubts == ()
     assert len(report.changes) == 8  # seven documents and one stretch of filler
-    assert str(report) == "no leak: 8 changes, tolerance 1e-05."
     first = next(c for c in report.changes if (c.row, c.document) == (0, 1))
     assert (first.first, first.stop) == (0, 5)
     assert [seen.document for seen in first.others] == [2, 3, 4]
@@ -94,59 +93,6 @@ def test_a_batch_of_ours_is_probed(tmp_path):
     assert alone_probe(folded(as_model(NET)), batch).ok
 
 
-def losses(logits, tokens):
-    """Loss of each prediction of the next token [B, S - 1]."""
-    found = torch.nn.functional.cross_entropy(
-        logits[:, :-1].reshape(-1, VOCAB), tokens[:, 1:].reshape(-1), reduction="none"
-    )
-    return found.view(len(tokens), -1)
-
-
-def trained(batch, mask):
-    """Per-token losses inside documents, and the gradients of their sum."""
-    net = TinyModel()
-    ids, tokens = batch["segment_ids"], field(batch, "tokens")
-    found = losses(net(tokens, field(batch, "position_ids"), mask), tokens)
-    inside = torch.from_numpy((ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] > 0))
-    found[inside].sum().backward()
-    return found[inside].detach(), [weight.grad for weight in net.parameters()]
-
-
-def one_by_one(batch):
-    """The same for every document in a row of its own."""
-    net, found = TinyModel(), []
-    for row, ids in enumerate(batch["segment_ids"]):
-        for document in range(1, ids.max() + 1):
-            tokens = torch.from_numpy(batch["tokens"][row][ids == document]).long()[None]
-            size = tokens.shape[1]
-            mask = torch.ones(1, size, size, dtype=torch.bool).tril()
-            logits = net(tokens, torch.arange(size)[None], mask)
-            found.append(losses(logits, tokens)[0])
-    torch.cat(found).sum().backward()
-    return torch.cat(found).detach(), [weight.grad for weight in net.parameters()]
-
-
-def test_losses_and_gradients_of_a_packed_row_are_those_of_its_documents():
-    batch = packed()
-    loss, gradients = trained(batch, torch.from_numpy(dense_mask(batch["segment_ids"])))
-    expected, expected_gradients = one_by_one(batch)
-    assert len(loss) == sum(size - 1 for row in LENGTHS for size in row)
-    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=0)
-    for one, other in zip(gradients, expected_gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-
-
-def test_the_loss_test_can_fail():
-    batch = packed()
-    mask = dense_mask(batch["segment_ids"], segment_masking=False)
-    loss, gradients = trained(batch, torch.from_numpy(mask))
-    expected, expected_gradients = one_by_one(batch)
-    assert (loss - expected).abs().max() > 1e-2
-    assert (
-        max((a - b).abs().max() for a, b in zip(gradients, expected_gradients, strict=True)) > 1e-2
-    )
-
-
 # -- unsound models ---------------------------------------------------------------------------
 
 
@@ -157,11 +103,7 @@ def test_positions_that_start_anew_do_not_keep_documents_apart():
     leaking = {(c.row, c.document, seen.row, seen.document) for c, seen in report.leaks}
     # every document reaches all that come after it in its row, and no other
     assert leaking == {(0, a, 0, b) for a in range(1, 5) for b in range(a + 1, 5)} | {(1, 1, 1, 2)}
-    assert str(report).startswith("leak: 8 changes, tolerance 1e-05.\n  changing row ")
-    assert "(cells 0 to 4) moved row 0, document 2 by " in str(report)
-    alone = alone_probe(as_model(NET, segment_masking=False), packed())
-    assert not alone.ok
-    assert str(alone).startswith("other alone: 7 documents")
+    assert not alone_probe(as_model(NET, segment_masking=False), packed()).ok
 
 
 def test_a_mask_that_is_one_cell_off_is_found():
@@ -201,14 +143,6 @@ def test_filler_that_documents_look_at_is_found():
 
     report = leak_probe(unmasked, packed([[6], [6]], first=3), vocab_size=VOCAB)
     assert {(c.document, seen.document) for c, seen in report.leaks} == {(0, 1)}
-    assert "row 0, filler (cells 0 to 2) moved row 0, document 1" in str(report)
-
-
-def test_looking_ahead_is_found_without_any_earlier_document():
-    report = leak_probe(
-        as_model(NET, causal=False, segment_masking=False), packed(), vocab_size=VOCAB
-    )
-    assert (0, 4, 1) in {(c.row, c.document, seen.document) for c, seen in report.leaks}
 
 
 # -- probes that prove nothing ----------------------------------------------------------------
@@ -221,11 +155,8 @@ def test_a_model_that_ignores_its_input_proves_nothing():
     report = leak_probe(deaf, packed(), vocab_size=VOCAB)
     assert not report.ok
     assert report.leaks == ()
-    assert str(report).startswith("proved nothing: 8 changes")
-    assert "row 0, document 1 (cells 0 to 4) do not depend on its own tokens" in str(report)
-    alone = alone_probe(deaf, packed())
-    assert not alone.ok
-    assert str(alone).startswith("proved nothing: 7 documents")
+    assert report.doubts
+    assert not alone_probe(deaf, packed()).ok
 
 
 def test_a_model_that_takes_its_tokens_from_the_batch_proves_nothing():
@@ -236,13 +167,12 @@ def test_a_model_that_takes_its_tokens_from_the_batch_proves_nothing():
 
 def test_a_model_without_context_proves_nothing():
     report = leak_probe(lambda tokens, _: np.eye(VOCAB)[tokens], packed(), vocab_size=VOCAB)
-    assert report.doubts == ("no logit depends on an earlier token of its document",)
-    assert not report.ok
+    assert (report.ok, len(report.doubts)) == (False, 1)
 
 
 def test_a_batch_without_two_documents_in_a_row_proves_nothing():
     report = leak_probe(as_model(NET), packed([[16], [9]]), vocab_size=VOCAB)
-    assert report.doubts == ("no changed document has another document after it in its row",)
+    assert (report.ok, len(report.doubts)) == (False, 1)
     assert not alone_probe(as_model(NET), packed([[16], [16]])).ok
     single = leak_probe(as_model(NET), packed([[1, 1, 1]]), vocab_size=VOCAB)
     assert np.isnan(single.context)
@@ -258,16 +188,6 @@ def test_nan_is_never_taken_for_silence():
     report = leak_probe(poisoned, packed(), vocab_size=VOCAB)
     assert {(seen.row, seen.document) for _, seen in report.leaks} == {(0, 2)}
     assert not alone_probe(poisoned, packed()).ok
-
-
-def test_a_vocabulary_padded_with_infinities_is_no_leak():
-    def padded(tokens, batch):
-        return torch.nn.functional.pad(as_model(NET)(tokens, batch), (0, 3), value=float("-inf"))
-
-    assert leak_probe(padded, packed(), vocab_size=VOCAB).ok
-
-
-# -- what is changed --------------------------------------------------------------------------
 
 
 def recording():

@@ -19,7 +19,7 @@ SIZES = (2_500, 50_000, 10**9)
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_fair_shuffle_is_like_random(n, seed):
     found = look_at_order(full(n, seed=seed), Blocks.equal(n, 128), 64)
     assert found.kind == RANDOM
@@ -59,7 +59,7 @@ def test_windows_are_told_with_their_rows(n, rows):
     found = look_at_order(block(blocks, window_blocks=4, seed=1), blocks, 64)
     assert (found.kind, found.window) == (WINDOWS, 4 * rows)
     assert found.batch_blocks < 0.3 * found.fair_batch_blocks
-    assert look_at_order(era(n, 512, seed=1), blocks, 64).words.endswith("windows of 512 rows")
+    assert look_at_order(era(n, 512, seed=1), blocks, 64).window == 512
 
 
 def test_a_window_of_all_rows_is_no_window():
