@@ -1,7 +1,6 @@
 """Edits: what they cost, what they warn about, and what is written of them."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from mixtoys import four_sources, picks_of
 from refusals import refused
 
 import tokenloom as tl
-from tokenloom.mixture import assemble, stages
 from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
@@ -67,51 +65,6 @@ def test_blank_rows_are_counted_exactly_in_the_warning_and_stay(three, followed)
         batch = edited.batch(range(len(edited)))
     books = np.array(batch.source) == "books"
     assert (~batch.attention_mask[books].any(1)).sum() == 2 * blank, "in both epochs"
-
-
-def test_few_hidden_documents_are_followed_to_their_rows(three, monkeypatch):
-    layout = type(three["books"].run.layout)
-    asked, inner = [], layout.spans
-    count = lambda self, epoch, rows: asked.append(len(rows)) or inner(self, epoch, rows)  # noqa: E731
-    monkeypatch.setattr(layout, "spans", count)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tl.mix(three).edit(at=0, quarantine=[("books", 3)])
-    assert 0 < sum(asked) < 2 * len(three["books"].epochs(1))
-
-
-@pytest.mark.parametrize("kind", ["weights", "quarantine"])
-def test_the_hundredth_edit_costs_what_the_tenth_does(four, kind, monkeypatch):
-    """Merges and sources that are made; a description makes them all again."""
-    counts = {"merges": 0, "sources": 0}
-
-    def count(owner, name, what):
-        original = getattr(owner, name)
-
-        def wrapped(*args, **options):
-            counts[what] += 1
-            return original(*args, **options)
-
-        monkeypatch.setattr(owner, name, wrapped)
-
-    count(stages, "Merge", "merges")
-    count(assemble, "source_run", "sources")
-    run, costs = tl.mix({n: four[n].epochs(None) for n in ("wiki", "web")}).seed(0), []
-    for number in range(100):
-        before = dict(counts)
-        change = {"weights": {"wiki": 1.0 + number % 3}}
-        if kind == "quarantine":
-            change = {"quarantine": [("wiki", number % 4)]}
-        run = run.edit(at=10 * number, **change)
-        len(run.picked(range(10))[0])
-        costs.append({name: counts[name] - before[name] for name in counts})
-    assert costs[99] == costs[9]
-    assert costs[99]["merges"] <= 1
-    assert costs[99]["sources"] == 0
-    before = counts["merges"]
-    again = tl.from_config(run.describe())
-    assert picks_of(again, 0, 1100) == picks_of(run, 0, 1100)
-    assert counts["merges"] - before == 101, "the control"
 
 
 def test_a_state_of_an_edited_run_is_refused_by_other_edits_which_are_named(four, three):

@@ -1,4 +1,4 @@
-"""Spliced rows: blocks of neighbouring documents, edge weights, and token counts of far epochs."""
+"""Spliced rows: edge weights, and token counts of far epochs."""
 
 import math
 from itertools import pairwise
@@ -6,8 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from toydata import ToyStore, numbered
-
-from tokenloom.layout.splice import rows as spliced_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -18,20 +16,6 @@ def triples(run, first, last):
     columns = (spans.document.tolist(), spans.start.tolist(), spans.at.tolist())
     flat = list(zip(*columns, strict=True))
     return [flat[a:b] for a, b in pairwise(spans.frame.tolist())]
-
-
-@pytest.mark.parametrize("fill", ["one", "pack"])
-def test_documents_that_lie_together_are_shown_together(fill, monkeypatch):
-    """Rows of a block of documents come together, also where a frame has several splices."""
-    monkeypatch.setattr(spliced_rows, "BLOCK_TOKENS", 20)
-    with ToyStore(numbered([[9] * 12], 10)) as toy:
-        run = toy.store.splice(8, content_length=4, fill=fill).block_shuffle(window_blocks=1)
-        owner = [9 * d // 20 for d in range(12)]
-        shown = [[owner[d] for d, *_ in row] for row in triples(run, 0, len(run))]
-        assert all(len(set(row)) == 1 for row in shown)
-        blocks = [row[0] for row in shown]
-        changes = sum(a != b for a, b in pairwise(blocks))
-        assert changes == len(set(owner)) - 1 == 4
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.8, 2.0])
