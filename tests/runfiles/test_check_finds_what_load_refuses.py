@@ -33,21 +33,11 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 WRONG = {
     # settings of a build
     "a word": (file("", "{inputs: corpus.jsonl, on_error: explode}"), "build.stores.new.on_error"),
-    "a range": (file("", "{inputs: corpus.jsonl, chunk_tokens: 0}"), "build.stores.new.chunk_tok"),
     "for all": (file("\n  inner: -1"), "inner"),
-    "executor": (file("", "{inputs: corpus.jsonl, executor: ray}"), "build.stores.new.executor"),
-    "workers": (file("", "{inputs: corpus.jsonl, workers: 0}"), "build.stores.new.workers"),
     "an encoding": (file("", "{inputs: corpus.jsonl, encoding: utf-9}"), "utf-9"),
     # the tokenizer and the first record
     "no such special": (file("", "{inputs: corpus.jsonl, eos: <end>}"), "<end>"),
-    "strict": (
-        file("", "{inputs: corpus.jsonl, add_bos: true, strict: true}"),
-        "build.stores.new.add_bos",
-    ),
-    "columns of text": (file("", "{inputs: corpus.jsonl, columns: [loss_mask]}"), "columns"),
-    "no vocabulary": (file("", "{inputs: ids.jsonl, tokenizer: none}"), "vocab_size"),
     "no text": (file("", "{inputs: corpus.jsonl, text_key: body}"), "'body'"),
-    "no id": (file("", "{inputs: corpus.jsonl, id_key: name}"), "'name'"),
     "no JSON": (file("", "jsonl:bad.txt"), "line 2"),
     "no template": (file("", "chat.jsonl"), "chat_template"),
     "equal files": (
@@ -62,33 +52,12 @@ WRONG = {
         "sources.a.pack: new: add_eos",
     ),
     "an EOS to mask": (file("", "corpus.jsonl", "pack: {train_on_eos: false}"), "sources.a.pack"),
-    "an EOS to render": (
-        file("", "corpus.jsonl", "pack: {}, render: {segments: eos}"),
-        "sources.a",
-    ),
-    "a BOS of splices": (
-        file("", "corpus.jsonl", "splice: {bos: true}"),
-        "sources.a.splice: new: bos",
-    ),
-    "filler of splices": (
-        file("", "corpus.jsonl", "splice: {filler: eos}"),
-        "sources.a.splice.filler",
-    ),
     # sources that do not go together
     "frames": (file("", "corpus.jsonl", "pack: 32"), "seq_len"),
-    "look-ahead": (file("", "corpus.jsonl", "pack: {lookahead: true}"), "cells of a row"),
     "tokenizers": (file("", "{inputs: corpus.jsonl, eos: 3}"), "tokenizers"),
     "an end": (
         file("", "corpus.jsonl", "pack: {}, epochs: endless", "{stop: all_exhausted}"),
         "stop",
-    ),
-    "two weights": (
-        file("", "corpus.jsonl", "pack: {}", "{weights: {a: 2}, temperature: 1}"),
-        "tem",
-    ),
-    "round robin": (
-        file("", "corpus.jsonl", "pack: {}", "{rule: round_robin, cost: tokens}"),
-        "rule",
     ),
 }
 
@@ -122,16 +91,6 @@ def test_check_finds_it_and_load_refuses_it_before_it_builds(folder, capsys, wro
     assert words in str(refused.value)
     assert built(folder) == ["taken"]
     assert [one.name for one in (folder / "taken").iterdir()] == ["notes.txt"]
-
-
-def test_a_file_without_a_mistake_has_no_problem_and_nothing_is_written(folder, capsys):
-    (folder / "run.yaml").write_text(file())
-    before = sorted(folder.iterdir())
-    assert main(["check", "run.yaml"]) == 0
-    assert "no problem" in capsys.readouterr().out
-    assert sorted(folder.iterdir()) == before
-    run = tl.load("run.yaml")
-    assert sorted(run.sources) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
