@@ -1,9 +1,8 @@
-"""Each adapter imports its own framework and no other: told from the sources, and tried.
+"""Each adapter imports its own framework and no other.
 
-What is tried runs in a process of its own in which no other framework can be imported.
+It runs in a process of its own in which no other framework can be imported.
 """
 
-import ast
 import json
 import os
 import subprocess
@@ -12,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import tokenloom
 from tokenloom.testing import write_store
 
 WORKER = Path(__file__).parent / "adapter_alone.py"
-FOLDER = Path(tokenloom.__file__).parent / "integrations"
-PLAIN = {"numpy", "tokenloom", *sys.stdlib_module_names}
 OWN = {
     "grain": {"grain"},
     "hf": {"torch", "transformers", "accelerate"},
@@ -32,29 +28,6 @@ FRAMEWORKS = {
     *("torch", "torchdata", "transformers", "trl"),
 }
 HEAVY = {"grain", "hf", "jax", "lightning", "torch"}  # seconds to import
-
-
-def sources(name):
-    folder = FOLDER / name
-    return [*folder.rglob("*.py")] if folder.is_dir() else [FOLDER / f"{name}.py"]
-
-
-def imported(path):
-    """Every module that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        if isinstance(node, ast.ImportFrom):
-            yield node.module
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_an_adapter_imports_its_own_framework_alone(name):
-    modules = {one for path in sources(name) for one in imported(path)}
-    packages = {one.split(".")[0] for one in modules}
-    assert packages - PLAIN <= OWN[name]
-    others = {one.split(".")[2] for one in modules if one.startswith("tokenloom.integrations.")}
-    assert others & set(OWN) <= {name, *USES.get(name, ())}
 
 
 def alone(name, store, others):

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from refusals import refused
@@ -86,14 +85,6 @@ def test_another_step_or_key_gives_another_batch(case, caches):
     assert same.run.batch(range(48, 64)).tokens.tolist() == batch
 
 
-def test_every_prediction_but_the_last_counts_as_in_levanter(caches):
-    made = continue_run(settings_of(RUNS[0], caches), step=0)
-    mask = made.run.batch(range(32)).loss_mask
-    assert mask[:, :-1].all()
-    assert not mask[:, -1].any()
-    assert any("across documents" in note for note in made.notes)
-
-
 def test_a_converted_copy_continues_the_same_run(caches, tmp_path):
     """The caches as stores of ours: the state of one loads into the other."""
     case = RUNS[0]
@@ -107,16 +98,6 @@ def test_a_converted_copy_continues_the_same_run(caches, tmp_path):
     loader = tl.Loader(there.run, batch_size=16)
     loader.load_state_dict(here.state)
     assert next(loader).tokens.tolist() == rows_of(caches, case["batches"]["3"])
-
-
-def test_ranks_and_other_batch_sizes_go_on_with_the_same_examples(caches):
-    case = RUNS[0]
-    made = continue_run(settings_of(case, caches), step=3)
-    ranks = [tl.Loader(made.run, batch_size=16, rank=rank, world_size=4) for rank in range(4)]
-    for one in ranks:
-        one.load_state_dict(made.state)
-    whole = np.concatenate([next(one).tokens for one in ranks])
-    assert whole.tolist() == rows_of(caches, case["batches"]["3"])
 
 
 def test_a_data_section_with_levanters_permutation_is_the_run_of_levanter(caches):
@@ -144,21 +125,15 @@ def test_a_data_section_with_levanters_permutation_is_the_run_of_levanter(caches
     [
         ({"shuffle": None}, None),
         ({"shuffle": 1000}, "data.shuffle: found 1000"),
-        ({"permutation_type": None}, "data.permutation_type"),
         ({"permutation_type": "fiestel"}, "data.permutation_type: found 'fiestel'"),
         ({"stop_strategy": "first_exhausted"}, "data.stop_strategy: found 'first_exhausted'"),
         ({"max_train_batches": {"text": 5}}, "data.max_train_batches: found {'text': 5}"),
         ({"num_validation_sequences": {"text": 5}}, "data.num_validation_sequences"),
         ({"target_budget": 5}, "data.target_budget: found 5"),
-        ({"mixture_blocksize": 5}, "mixture_blocksize"),
         ({"components": {"text": {"pack": 4}}}, "data.components.text.pack: found 4"),
         ({"components": {"text": {"format": {"type": "chat"}}}}, "found 'chat'"),
-        ({"components": {"text": {"type": "concat"}}}, "found 'concat'"),
-        ({"components": {}}, "data.components"),
         ({"cache_dir": None}, "data.components.text.cache_dir"),
-        ({"train_weights": [[1, {"text": 1}]]}, "data.train_weights: found steps [1]"),
         ({"train_weights": [[0, {"text": 1}], [1, {"text": 1}]]}, "64 examples"),
-        ({"train_weights": {"txet": 1}}, "txet"),
         ({"mixture_block_size": 0}, "data.mixture_block_size: found 0"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from hftoys import Slow, fast, rust, slow_columns, slow_rows, text_of, usual, words
 from hypothesis import example, given
 from hypothesis import strategies as st
+from refusals import refused
 
 import tokenloom as tl
 from tokenloom.integrations.hf import block_report, block_tokenize
@@ -89,59 +90,33 @@ def test_special_tokens_with_id_0_are_special_tokens():
     assert rows({"text": ["5"]}, fast(eos=0, pad=0), add_bos=False)["input_ids"] == [[5, 0]]
 
 
-@pytest.mark.parametrize("wrong", [7, None, "gpt2"])
-def test_what_is_no_tokenizer_is_refused(wrong):
-    with pytest.raises(tl.TokenizerError, match="tokenizer: found"):
-        block_tokenize(PROBE, wrong, **BARE)
-
-
-@pytest.mark.parametrize("gives", [["a"], [[1]], [0.5], [-1], 3])
-def test_what_is_no_list_of_ids_is_refused(gives):
-    with pytest.raises(tl.TokenizerError, match="tokenizer"):
-        block_tokenize(PROBE, lambda text: gives, **BARE)
-
-
-# -- impossible settings -----------------------------------------------------------------------
-
-
-def test_an_unknown_option_is_refused_with_the_near_miss():
-    with pytest.raises(tl.ConfigError, match="max_lenght"):
-        block_tokenize(PROBE, words, max_lenght=5)
-    with pytest.raises(tl.ConfigError, match="strid"):
-        block_report(PROBE, words, strid=5)
-    with pytest.raises(tl.ConfigError, match="bestfit"):
-        rows(PROBE, packing_strategy="bestfit")
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "kind", "named"),
     [
-        {"max_length": 0},
-        {"min_len": 0},
-        {"min_len": 3, "max_len": 2},
-        {"min_row_len": 0},
-        {"min_row_len": 9, "max_length": 8},
-        {"seed": -1},
-        {"seed": None},
-        {"packed": "yes"},
-        {"bos_id": -1},
-        {"max_length": 8.0},
+        *(({"tokenizer": one}, tl.TokenizerError, "tokenizer") for one in (7, None, "gpt2")),
+        *(
+            ({"tokenizer": lambda text, ids=ids: ids}, tl.TokenizerError, "tokenizer")
+            for ids in (["a"], [[1]], [0.5], [-1], 3)
+        ),
+        ({"max_lenght": 5}, tl.ConfigError, "max_lenght"),
+        ({"packing_strategy": "bestfit"}, tl.ConfigError, "bestfit"),
+        ({"max_length": 0}, tl.ConfigError, "max_length"),
+        ({"max_length": 8.0}, tl.ConfigError, "max_length"),
+        ({"min_len": 3, "max_len": 2}, tl.ConfigError, "max_len"),
+        ({"min_row_len": 9, "max_length": 8}, tl.ConfigError, "min_row_len"),
+        ({"seed": None}, tl.ConfigError, "seed"),
+        ({"packed": "yes"}, tl.ConfigError, "packed"),
+        ({"bos_id": -1}, tl.ConfigError, "bos_id"),
+        ({"feature": "txt"}, tl.InputError, "txt"),
+        ({"features": {"text": "one text"}}, tl.InputError, "batched=True"),
+        ({"features": {"text": [None]}}, tl.InputError, "[0]"),
     ],
+    ids=str,
 )
-def test_options_that_cannot_be_meant_are_refused(wrong):
-    with pytest.raises(tl.ConfigError, match=f"{next(iter(wrong))}|max_len|min_row_len"):
-        rows(PROBE, **wrong)
-
-
-def test_a_missing_column_is_named_with_the_near_miss():
-    with pytest.raises(tl.InputError, match="txt"):
-        rows(PROBE, feature="txt")
-
-
-@pytest.mark.parametrize(("column", "said"), [("one text", "batched=True"), ([None], r"\[0\]")])
-def test_a_column_of_something_else_is_refused(column, said):
-    with pytest.raises(tl.InputError, match=said):
-        rows({"text": column})
+def test_what_cannot_be_meant_is_refused(wrong, kind, named):
+    given = {"features": PROBE, "tokenizer": words} | BARE | wrong
+    refused(lambda: block_tokenize(**given), kind, named)
+    refused(lambda: block_report(**given), kind, named)
 
 
 def test_the_batch_is_left_as_it_is_and_the_function_can_be_pickled():

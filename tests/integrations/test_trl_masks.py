@@ -4,13 +4,9 @@ TRL's own preparation of a dataset runs here, without a trainer around it.
 """
 
 import importlib
-import itertools
-from datetime import date
-from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import quick_folder
@@ -19,8 +15,6 @@ from toys import bpe
 from transformers import PreTrainedTokenizerFast
 
 import tokenloom as tl
-from tokenloom.tokenizer.chat.messages import read_turns
-from tokenloom.tokenizer.chat.sandbox import TemplateFailed, compile_template
 
 trl = importlib.import_module("trl")
 
@@ -210,42 +204,6 @@ def test_reasoning_has_the_names_that_transformers_gives_it():
         assert "becausebecause" in own.decode(theirs["input_ids"])
         mine = built([{"messages": chat}], own)
         assert mine == [(theirs["input_ids"], theirs["assistant_masks"])]
-
-
-@pytest.mark.slow
-def test_published_templates_render_as_transformers_renders_them():
-    """Every template that TRL brings, with and without marks; what raises there raises here."""
-    utils = importlib.import_module("transformers.utils.chat_template_utils")
-    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-    names = {"bos_token": "<s>", "eos_token": "</s>"}
-    rendered = raised = marks = 0
-    for path in sorted((Path(trl.__file__).parent / "chat_templates").glob("*.jinja")):
-        text = path.read_text(encoding="utf-8")
-        mine = compile_template(text, limit=1 << 20, now=date.today().isoformat())
-        for turns, offered in itertools.product(CHATS, (None, tools)):
-            chat = [turn.message for turn in read_turns(messages(turns), "messages")]
-            how = {"tools": offered, "add_generation_prompt": False}
-            try:
-                theirs = utils.render_jinja_template(
-                    [chat],
-                    chat_template=text,
-                    return_assistant_tokens_mask=mine.marks,
-                    **how,
-                    **names,
-                )
-            except Exception:  # noqa: BLE001 - whatever it is
-                with pytest.raises(TemplateFailed):
-                    mine.render(chat, variables=names, **how)
-                raised += 1
-                continue
-            found = mine.render(chat, variables=names, **how)
-            assert found.text == theirs[0][0], path.name
-            if mine.marks:
-                assert found.generated == theirs[1][0], path.name
-                marks += bool(found.generated)
-            rendered += 1
-    assert rendered > 3 * raised > 0
-    assert marks > 20
 
 
 def test_beginnings_train_what_the_template_writes_after_the_generation_prompt():

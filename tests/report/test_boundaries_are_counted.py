@@ -52,24 +52,3 @@ def test_sources_of_a_mix_count_by_the_rows_that_they_give(store):
     share = 100 / 3 * (1 - 2 * pairs(S // 2) / pairs(S))
     found = re.search(r"([\d.]+) % (of the attention pairs would|over)", boundaries(run).message)
     assert float(found[1]) == pytest.approx(share, abs=0.2)
-
-
-def test_a_run_without_a_boundary_is_told_so_of_all_rows(store):
-    run = store.select(num_docs=WHOLE, min_doc_length=S).pack(S).shuffle()
-    figure = boundaries(run)
-    assert f"{WHOLE:,} rows" in figure.message
-    assert "no boundary" in figure.message
-    assert not any("drawn" in note for note in figure.notes)
-
-
-def test_a_sample_stands_for_an_epoch_of_millions_of_rows(tmp_path):
-    """Every offset of every piece: 495,505 rows a document; half of the rows hold two pieces."""
-    write_store(tmp_path / "s", [[list(range(1000))] * 6])
-    splices = tl.open(tmp_path / "s").splice(
-        512, content_length=10, content_start_mode="slide_within", sampler="enumerate"
-    )
-    assert len(splices) > 2_900_000
-    figure = boundaries(splices.shuffle())
-    assert "256 rows" in figure.message
-    assert "no boundary" not in figure.message
-    assert any("256 rows are drawn" in note for note in figure.notes)

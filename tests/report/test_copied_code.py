@@ -123,17 +123,6 @@ def test_settings_that_were_typed_are_in_the_code(place, capsys):
     assert f"{figure['numbers'][0]['rows'][0][2]:,} rows" in out
 
 
-def test_control_the_numbers_of_another_run_are_not_printed(place, capsys):
-    first, second = store_of(place / "a", 1, 40), store_of(place / "b", 2, 90, 33)
-    one = saved(first.pack(8).shuffle(), "one.yaml", batch_size=4)
-    other = saved(second.pack(16).shuffle().epochs(2), "other.yaml", batch_size=4)
-    for mine, theirs in zip(one.figures, other.figures, strict=True):
-        if "report_on" not in mine.code:
-            continue
-        found = figures_in(printed(mine.code, capsys))
-        assert not listed(theirs) <= found, mine.name
-
-
 def test_the_code_of_every_figure_of_a_store_prints_its_table(place, capsys):
     texts = [{"text": "abc" * n, "id": n} for n in range(1, 30)]
     made = tl.build([*texts, texts[3], texts[3]], "toy", tokenizer="bytes", id_key="id")

@@ -36,29 +36,6 @@ def listed(remedy, *stores):
     return sum(map(len, hashes)) - len(set.union(*hashes))
 
 
-def test_copies_in_one_store_are_those_that_duplicates_lists(store_of):
-    a = store_of("a", "aaaa", "bbbb", "aaaa", "", "", "aaaa")
-    b = store_of("b", "cccc")
-    run = tl.mix({"left": a.windows(2).shuffle(), "right": b.windows(2).shuffle()})
-    ((words, remedy),) = warnings_about_copies(run)
-    assert "2 documents of 5" in words
-    assert "left" in words
-    assert "right" not in words
-    assert listed(remedy, a) == 2
-
-
-def test_copies_in_two_stores_are_those_whose_hashes_both_have(store_of):
-    a, b = store_of("a", "aaaa", "bbbb"), store_of("b", "bbbb", "cccc")
-    assert not a.duplicates()
-    assert not b.duplicates()
-    run = tl.mix({"left": a.windows(2).shuffle(), "right": b.windows(2).shuffle()})
-    ((words, remedy),) = warnings_about_copies(run)
-    assert "1 document of 4" in words
-    assert "left" in words
-    assert "right" in words
-    assert listed(remedy, a, b) == 1
-
-
 def test_both_kinds_are_two_warnings(store_of):
     a, b = store_of("a", "aaaa", "aaaa", "bbbb"), store_of("b", "bbbb")
     run = tl.mix({"left": a.windows(2).shuffle(), "right": b.windows(2).shuffle()})

@@ -7,9 +7,8 @@ import pytest
 from reports import LAYOUTS, SEQ_LEN, Read, read_report, store_of
 
 import tokenloom as tl
-from tokenloom.inspect import audit_run, coverage
+from tokenloom.inspect import coverage
 from tokenloom.report import report_on
-from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -240,19 +239,6 @@ def test_a_position_is_the_state_there(orders, name):
     assert len(read_report(run).tables("resume")) == 1  # without a position
 
 
-def test_an_audit_of_this_run_is_shown_and_that_of_another_is_not(orders):
-    run = orders["mix"]
-    audit = audit_run(run, progress=False)
-    own = Read(report_on(run, batch_size=8, certificate=audit).to_dict())
-    laws, *_ = own.tables("certificate")
-    assert {one["law"]: one["verdict"] for one in laws} == {
-        name: law.verdict for name, law in audit.laws.items()
-    }
-    other = Read(report_on(run.seed(5), batch_size=8, certificate=audit).to_dict())
-    assert other.figures["certificate"]["reason"]
-    assert len(other.warnings) > len(own.warnings)
-
-
 # -- any size ----------------------------------------------------------------------------------
 
 
@@ -267,13 +253,3 @@ def test_every_layout_has_its_figures_with_numbers_and_code(layouts, name):
         assert one["code"]
         assert "nan" not in one["message"]
         assert "None" not in one["message"]
-
-
-def test_rows_of_a_thousand_documents_and_of_a_million_cells_have_small_pages(tmp_path):
-    write_store(tmp_path / "short", [[[n % 900, 7] for n in range(5000)]])
-    write_store(tmp_path / "long", [[list(range(1000)) * 1100, list(range(1000)) * 1100]])
-    for run in (
-        tl.open(tmp_path / "short").pack(2048),
-        tl.open(tmp_path / "long").windows(1 << 20).epochs(9),
-    ):
-        assert len(report_on(run, batch_size=2).html) < 700_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pagetoys import EVIL, everything_run, hostile_run
+from pagetoys import EVIL, hostile_run
 from virtual import VirtualStore
 
 import tokenloom as tl
@@ -103,24 +103,12 @@ def test_the_answers_about_a_store_are_what_the_store_says(store):
     assert found["rows"]["rows"] == choice.rows
 
 
-def test_copies_of_documents_are_a_warning(store, tmp_path):
-    assert [one.figure for one in report_on(store).cautions] == ["duplicates"]
-    plain = tl.build([{"text": "abc"}, {"text": "d"}], tmp_path / "plain", tokenizer="bytes")
-    assert report_on(plain).cautions == ()
-
-
 def test_an_empty_store_has_a_page(tmp_path):
     with pytest.warns(UserWarning, match="nothing to train on"):
         empty = tl.build([{"text": ""}], tmp_path / "empty", tokenizer="bytes")
     made = report_on(empty)
     assert len(made.cautions) == 1
     harmless(made.html)
-
-
-def test_files_without_checksums_are_warned_about_with_the_command_that_seals_them(tmp_path):
-    np.array([5, 6, 7, 2, 8, 2], "<u2").tofile(tmp_path / "train.bin")
-    made = report_on(tl.open(tmp_path / "train.bin", dtype="uint16", eos=2))
-    assert "tokenloom seal" in made.cautions[0].remedy
 
 
 # -- audits ----------------------------------------------------------------------------------------
@@ -204,15 +192,6 @@ def test_files_of_answers_give_the_figures_of_the_answers(tmp_path, answers):
     assert report_on(read).html == report_on(kept).html
 
 
-def test_a_series_in_a_folder_is_read_back(tmp_path, store):
-    jobs = {"held": lambda model: evaluate(model, store, seq_len=64, by=("document",))}
-    series = Periodic(jobs, folder=tmp_path / "run", every=10)
-    series(uniform, 10)
-    series(lucky, 20)
-    read = report_on(read_evaluations(tmp_path / "run"))
-    assert read.figures[0].numbers == report_on({"run": series}).figures[0].numbers
-
-
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -282,13 +261,6 @@ def test_pages_of_a_thousand_sources_and_long_documents_are_small(tmp_path):
     assert len(made.html) < MOST_BYTES
     losses = {name: evaluate(uniform, one.select(doc_index=[1]), seq_len=8) for name in names[:50]}
     assert len(report_on(losses).html) < MOST_BYTES
-
-
-@pytest.mark.slow
-def test_the_page_of_a_mix_of_a_thousand_sources_is_small(tmp_path):
-    one = tl.build([{"text": "x" * 2000}], tmp_path / "one", tokenizer="bytes", progress=False)
-    many = tl.mix({f"source {n}": one.windows(64).seed(n) for n in range(1000)}, cost="rows")
-    assert len(report_on(many, batch_size=1000).html) < MOST_BYTES
 
 
 def test_saving_replaces_a_report_and_nothing_else(tmp_path, store):
@@ -367,13 +339,6 @@ def test_nothing_absolute_is_added_to_a_page(capsys, filed, tmp_path):
     for target in ("run.yaml", "toy"):
         assert said(capsys, "report", target, "-o", f"{target}.html")[0] == 0
         assert str(tmp_path) not in (tmp_path / f"{target}.html").read_text()
-
-
-def test_a_run_with_everything_has_a_small_page(tmp_path, answers):
-    run = everything_run(tmp_path)
-    made = report_on(run, batch_size=8, evaluations=answers, certificate=audit_run(run, 0, 64))
-    assert len(made.html) < MOST_BYTES
-    harmless(made.html)
 
 
 def test_the_command_shows_evaluations_alone_and_with_their_run(capsys, filed, store):

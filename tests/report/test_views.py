@@ -1,17 +1,14 @@
 """What a notebook shows: the tokens of rows in their segments, and nothing that runs."""
 
 import pickle
-import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from pagetoys import EVIL, hostile_run
 from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
-from tokenloom.page.inline import nested_style
 from tokenloom.page.token_cells import DOTTED
 from tokenloom.report import notebook
 
@@ -84,26 +81,6 @@ def test_letters_of_several_tokens_are_whole_and_hebrew_starts_at_the_right(tmp_
     assert DOTTED in page
 
 
-def test_titles_name_the_documents_that_at_names(run):
-    read = Cells(run[:2].view()._repr_html_())
-    width = run.seq_len
-    for row, example in enumerate(run.at(range(2))):
-        for span in example.spans:
-            for stretch in span.cells:
-                if stretch.inserted or stretch.label_only:
-                    continue
-                for place in range(stretch.length):
-                    _, title, _ = read.cells[row * width + stretch.column + place]
-                    assert f"document {span.document}, token {stretch.start + place}," in title
-
-
-def test_a_view_of_a_step_is_the_batch_of_that_step(run):
-    seen = run.view(step=1, batch_size=2)
-    cells = Cells(seen._repr_html_()).cells
-    titles = [re.search(r"id (\d+)", title)[1] for _, title, _ in cells]
-    assert titles == [str(one) for one in run.batch([2, 3]).tokens.ravel().tolist()]
-
-
 def test_hostile_texts_stay_text(tmp_path):
     run = hostile_run(tmp_path)
     for one in (run.view(), run.view(step=0), run[:4].view()):
@@ -131,16 +108,3 @@ def test_long_rows_and_many_rows_are_cut_and_counted(tmp_path):
     assert "2 more" in page
     with pytest.raises(ConfigError, match="rows"):
         batch.view(rows=0)
-
-
-def test_no_rule_of_the_style_reaches_the_notebook():
-    """All of it is inside one rule, and what is said of a page is said of the piece."""
-    style = nested_style()
-    assert style.startswith(".tokenloom.tokenloom { ")
-    depth = np.cumsum([(one == "{") - (one == "}") for one in style])
-    assert depth[-1] == 0
-    assert np.flatnonzero(depth == 0)[-1] == len(style) - 1
-    assert (depth[24:-1] > 0).all()
-    assert not re.search(r":root|(^|[}\s])body\b", style)
-    assert "</" not in style
-    assert len(style) < 64_000

@@ -3,13 +3,12 @@
 import shutil
 
 import pytest
-from reports import LAYOUTS, SEQ_LEN, Read, read_report, store_of
+from reports import LAYOUTS, Read, read_report, store_of
 from toyruns import toy_store
 
 import tokenloom as tl
 from tokenloom.inspect import audit_run
 from tokenloom.report import report_on
-from tokenloom.testing import write_store
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -66,36 +65,6 @@ def test_weak_orders_are_warned_about_with_a_better_one(tmp_path):
     assert not warned(whole, ".shuffle()")  # sources of a shuffled mix need no order
 
 
-def test_one_block_in_stored_order_is_warned_about_too(tmp_path):
-    store = tl.build([{"text": "abcdefgh" * 40}], tmp_path / "s", tokenizer="bytes")
-    run = store.windows(8)
-    assert warned(run, "stored order", batch_size=4)
-    assert not warned(run.shuffle(), "stored order", batch_size=4)
-    assert not warned(run, "stored order", batch_size=40)  # one step has no order
-
-
-def test_documents_that_two_sources_share_are_counted(tmp_path):
-    store = toy_store(tmp_path / "a", rows=60)
-    count = store.num_documents
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")
-    half, ahead = range(count // 2), range(count // 2 - 2, count)
-
-    def shared(one, two, path="a"):
-        opened = tl.open(tmp_path / path)
-        pair = {
-            "one": store.select(doc_index=list(one)).windows(8).shuffle(),
-            "two": opened.select(doc_index=list(two)).windows(8).shuffle(),
-        }
-        return warned(tl.mix(pair), "more than once")
-
-    assert not shared(half, range(count // 2, count))
-    for path in ("a", "copy"):
-        (warning,) = shared(half, ahead, path)
-        assert "2 documents" in warning
-    (warning,) = shared(range(count), range(count))
-    assert f"{count} documents" in warning
-
-
 def test_waiting_and_a_small_cache_are_warned_about(tmp_path):
     store = toy_store(tmp_path, rows=3000, cache_bytes=6000)
     run = store.windows(8).block_shuffle(window_blocks=16, lanes=16)
@@ -118,24 +87,6 @@ def test_the_wait_for_the_first_step_is_no_warning(tmp_path):
     stalls = run.simulate(batch_size=8, **slow_start).stalls
     assert stalls.waited == stalls.first_wait > stalls.seconds / 2
     assert not warned(run, "waits", **slow_start)
-
-
-def test_a_source_that_no_step_shows_is_named(tmp_path):
-    a, b = store_of(tmp_path / "a", 1), store_of(tmp_path / "b", 2)
-    sources = {"often": a.windows(SEQ_LEN), "absent": b.windows(SEQ_LEN)}
-    run = tl.mix(sources, weights={"often": 1000, "absent": 1}).take(1)
-    assert any("absent" in one and "often" not in one for one in warned(run, batch_size=1))
-
-
-def test_remedies_are_not_what_a_run_does_already(tmp_path):
-    write_store(tmp_path / "few", [[[5, 6, 7]]])
-    few = tl.open(tmp_path / "few")
-    assert warned(few.pack(SEQ_LEN, strategy="greedy"), "best_fit_decreasing", batch_size=1)
-    for run in (few.pack(SEQ_LEN), few.splice(SEQ_LEN, content_length=2, fill="pack")):
-        assert not warned(run, "best_fit_decreasing", batch_size=1)
-        assert not warned(run, "fill='pack'", batch_size=1)
-    assert warned(few.pack(SEQ_LEN, max_doc_tokens=2), "max_doc_tokens", batch_size=1)
-    assert warned(few.windows(2), "64 rows", "batch size", batch_size=64)
 
 
 def test_a_step_larger_than_the_start_of_an_endless_run_is_counted_as_nothing(orders):
@@ -163,3 +114,23 @@ def test_the_gravest_warning_comes_first(tmp_path):
     assert grave == sorted(grave, reverse=True)
     assert set(grave) == {3, 2, 1}
     assert "certificate" in Read(report.to_dict()).warnings[0]
+
+
+def test_documents_that_two_sources_share_are_counted(tmp_path):
+    store = toy_store(tmp_path / "a", rows=60)
+    count = store.num_documents
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+
+    def shared(one, two, path="a"):
+        opened = tl.open(tmp_path / path)
+        pair = {
+            "one": store.select(doc_index=list(one)).windows(8).shuffle(),
+            "two": opened.select(doc_index=list(two)).windows(8).shuffle(),
+        }
+        return warned(tl.mix(pair), "more than once")
+
+    half = range(count // 2)
+    assert not shared(half, range(count // 2, count))
+    for path in ("a", "copy"):
+        (warning,) = shared(half, range(count // 2 - 2, count), path)
+        assert "2 documents" in warning
