@@ -2,18 +2,20 @@
 
 import contextlib
 import copy
+import errno
 import os
 import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plainsource import PlainSource
+from plainsource import PlainSource, counted, ranges_of
 from toydata import ARRAYS, ToyStore
 from toystore import random_shards, write_store
 
@@ -495,3 +497,60 @@ def test_copies_of_a_dataset_whose_files_are_open_read_the_same(store):
     expected = batches_of(dataset)
     for made in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset)), copy.copy(dataset)):
         same(batches_of(made), expected)
+
+
+def test_parent_and_child_do_not_see_each_others_batches(store):
+    """Memory that was free before a fork is used by both after it."""
+    script = """
+        import os, sys
+        import numpy as np
+        import tokenloom as tl
+        run = tl.open(sys.argv[1]).windows(2000)
+        for _ in range(3):
+            run.batch(range(20)).tokens  # leaves its memory to the next
+        kept = run.batch(range(10)).tokens
+        to_parent, to_child = os.pipe(), os.pipe()
+        child = os.fork()
+        mine = run.batch(range(20)).tokens
+        if not child:
+            mine[:], kept[:] = 7, 7
+            os.write(to_parent[1], b"x"); os.read(to_child[0], 1)
+            os._exit(0 if (mine == 7).all() and (kept == 7).all() else 1)
+        mine[:] = 9
+        os.read(to_parent[0], 1)
+        print(int((mine == 9).all()), int((kept == np.arange(1, 20_001).reshape(10, -1)).all()))
+        mine[:] = kept[:] = 5
+        os.write(to_child[1], b"x")
+        print(os.waitpid(child, 0)[1])
+    """
+    assert child(script, store[0]).stdout.split() == ["1", "1", "0"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_that_need_a_block_at_once_read_it_once_and_a_failure_is_not_kept(tmp_path, fails):
+    file = flat(tmp_path / "s")
+    source = counted(tmp_path / "s", latency=0.02, only="input_ids/c/0", at=fails, error=errno.EIO)
+    run = tl.open(tmp_path / "s", source=source, cache_bytes=1 << 20, verify="never").windows(100)
+    together, found, failed = threading.Barrier(8), [], []
+
+    def read():
+        with tl.Loader(run, 50, fetch="blocks", prefetch=0) as loader:
+            together.wait(60)
+            try:
+                found.append(next(loader).tokens[:, 0].tolist())
+            except (OSError, tl.TokenloomError) as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) + len(failed) == 8
+    assert bool(failed) == fails
+    together = threading.Barrier(1)
+    read()
+    assert found == [list(range(1, 5001, 100))] * len(found)
+    assert file.name in str(source.requests)
+    if not fails:
+        assert len(ranges_of(source, "input_ids/c/0")) == 1
