@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from everyformat import EVERY
 from exports import COLUMNS, same
@@ -14,14 +13,12 @@ from kit import quick_folder
 from toystore import toy
 
 import tokenloom as tl
-from tokenloom.exchange import convert, export, portions
-from tokenloom.testing import tiny
+from tokenloom.exchange import convert, export
 
 OPENED = ("megatron", "levanter", "parquet", "mds", "npy")
 
 CACHES = Path(__file__).parents[1] / "golden/levanter_caches"
 
-IDS = st.lists(st.integers(0, 99_999), max_size=30)
 
 # with the delimiter among them, as the last, as the first, alone
 WITH_EOT = st.lists(st.integers(0, EOT) | st.just(EOT), max_size=12)
@@ -30,7 +27,7 @@ WITH_EOT = st.lists(st.integers(0, EOT) | st.just(EOT), max_size=12)
 NO_EMPTY, NO_EOT = ("llm.c", "flat", "npy", "OLMo", "mds"), ("llm.c", "flat", "npy")
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(documents=st.lists(WITH_EOT, min_size=4, max_size=14))
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_every_format_has_one_digest_for_what_it_holds(name, documents):
@@ -66,24 +63,20 @@ def test_eos_inside_a_document_and_the_largest_id_come_back(tmp_path, to, docume
     assert again.digest == store.digest
 
 
-@settings(max_examples=8)
-@given(documents=st.lists(IDS, min_size=1, max_size=20), marked=st.booleans())
 @pytest.mark.parametrize("to", OPENED)
-def test_an_export_opens_with_the_same_digest(tmp_path_factory, to, documents, marked):
-    folder = tmp_path_factory.mktemp("r")
-    documents = [one for one in documents if one or to != "mds"] or [[1]]
-    if to == "megatron" and not any(documents):
-        documents += [[1]]
-    columns = COLUMNS if marked and to != "megatron" else None
-    if columns and to == "levanter":  # its other leaves are written, and not read here
+def test_an_export_opens_with_the_same_digest_and_is_exported_again(tmp_path, to):
+    documents = [[1, 2, 3], [70_000], [4, 5] * 30, [6]]
+    columns = dict(COLUMNS) if to in ("parquet", "mds", "npy") else None
+    if to == "levanter":  # its other leaves are written, and not read here
         columns = {name: COLUMNS[name] for name in ("loss_mask", "loss_weights")}
-    shards = [documents[: len(documents) // 2], documents[len(documents) // 2 :]]
-    store = toy(folder / "s", shards, vocab_size=100_000, columns=columns)
-    export(store, folder / "out", to=to)
-    again = tl.open(folder / "out")
+    store = toy(tmp_path / "s", [documents[:1], documents[1:]], vocab_size=100_000, columns=columns)
+    export(store, tmp_path / "out", to=to)
+    again = tl.open(tmp_path / "out")
     assert again.digest == store.digest
     assert again.columns == store.columns
-    assert same(again.documents(range(len(again))), documents)
+    assert same(again.documents(range(4)), documents)
+    export(tmp_path / "out", tmp_path / "second", to=to)
+    assert tl.open(tmp_path / "second").digest == store.digest
 
 
 @pytest.mark.parametrize("to", ["parquet", "mds"])
@@ -98,36 +91,6 @@ def test_metadata_comes_back(tmp_path, to):
     wanted = [{k: v for k, v in store.metadata(i).items() if k[0] != "_"} for i in range(2)]
     assert [again.metadata(i) for i in range(2)] == wanted
     assert (again.digest, again.vocab_size) == (store.digest, 9)
-
-
-@pytest.mark.parametrize("to", OPENED)
-def test_a_run_over_an_export_goes_on_where_one_over_the_store_stopped(tmp_path, to):
-    rng = np.random.Generator(np.random.PCG64(3))
-    documents = [rng.integers(0, 500, n).tolist() for n in rng.integers(1, 60, 80)]
-    store = toy(tmp_path / "s", [documents[:30], documents[30:]], chunk_tokens=262_144)
-    export(store, tmp_path / "out", to=to)
-    again = tl.open(tmp_path / "out", vocab_size=1000)
-    for lay in (
-        lambda one: one.windows(16).block_shuffle(io_block_size=8, window_blocks=4).seed(3),
-        lambda one: one.pack(32).shuffle().seed(3),
-    ):
-        first = tl.Loader(lay(store), batch_size=4)
-        for _ in range(3):
-            next(first)
-        second = tl.Loader(lay(again), batch_size=4)
-        second.load_state_dict(first.state_dict())
-        for _ in range(3):
-            assert np.array_equal(next(first).tokens, next(second).tokens)
-
-
-@pytest.mark.parametrize("to", OPENED)
-def test_a_store_of_others_is_exported_as_well(tmp_path, to):
-    documents = [[1, 2, 3], [70_000], [4, 5] * 30]
-    first = "npy" if to == "megatron" else "megatron"
-    store = toy(tmp_path / "s", [documents], vocab_size=100_000)
-    export(store, tmp_path / "first", to=first)
-    export(tmp_path / "first", tmp_path / "second", to=to)
-    assert tl.open(tmp_path / "second").digest == store.digest
 
 
 @pytest.mark.parametrize("name", ["chat_two_leaves", "prebuilt_weights"])
@@ -145,22 +108,3 @@ def test_an_export_of_a_cache_that_levanter_wrote_is_laid_out_as_it_was(tmp_path
     ]
     assert ledgers[0].keys() == ledgers[1].keys()
     assert ledgers[0]["total_num_rows"] == ledgers[1]["total_num_rows"]
-
-
-@pytest.mark.parametrize("to", ["megatron", "npy", "levanter"])
-def test_no_more_than_a_portion_is_read_at_a_time_however_long_a_document_is(
-    tmp_path, monkeypatch, to
-):
-    store = toy(tmp_path / "s", [[[1] * 100, [2] * 3, [3] * 50]])
-    read, sizes = store.reader.read_one, []
-
-    def spied(start, stop, column="input_ids"):
-        sizes.append(stop - start)
-        return read(start, stop, column)
-
-    monkeypatch.setattr(store.reader, "read_one", spied)
-    with tiny(export_chunk_tokens=8):
-        monkeypatch.setattr(portions.portions, "__defaults__", (8,))
-        export(store, tmp_path / "out", to=to)
-        assert max(sizes) == 8
-        assert sum(sizes) == store.num_tokens

@@ -15,6 +15,7 @@ from exports import plain_store, same
 from foreignfiles import write_litdata
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from toystore import toy
 
 import tokenloom as tl
@@ -75,22 +76,16 @@ def test_files_of_a_folder_follow_each_other_in_order_of_name(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"input_ids": None}, "it has no column input_ids, which the first file has"),
-        ({"labels": None}, "it has no column labels, which the first file has"),
-        ({"labels": ["a", "b", "c", "d"]}, "its column labels is string, in the first file a list"),
-    ],
+    "changed", [{"input_ids": None}, {"labels": None}, {"labels": ["a", "b", "c", "d"]}]
 )
-def test_files_with_other_columns_than_the_first_are_refused(tmp_path, suffix, changed, told):
+def test_files_with_other_columns_than_the_first_are_refused(tmp_path, suffix, changed):
     other = {name: values for name, values in {**ROWS, **changed}.items() if values is not None}
     for name, rows in (("a", ROWS), ("b", other)):
         if suffix == "parquet":
             pq.write_table(table(rows), tmp_path / f"{name}.parquet")
         else:
             write_arrow(tmp_path / f"{name}.arrow", table(rows))
-    with pytest.raises(tl.StoreCorrupt, match=rf"b\.{suffix}: {told}"):
-        tl.open(tmp_path)
+    refused(lambda: tl.open(tmp_path), tl.StoreCorrupt, f"b.{suffix}", *changed)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -98,8 +93,7 @@ def test_a_column_name_that_is_no_text_is_damage(tmp_path, stream):
     path = tmp_path / "a.arrow"
     write_arrow(path, table(), stream=stream)
     path.write_bytes(path.read_bytes().replace(b"url", b"u\xffl"))
-    with pytest.raises(tl.StoreCorrupt, match="Arrow cannot read it"):
-        tl.open(path)
+    refused(lambda: tl.open(path), tl.StoreCorrupt, path)
 
 
 def test_a_dataset_that_was_saved_opens_without_the_library(tmp_path):
@@ -110,47 +104,41 @@ def test_a_dataset_that_was_saved_opens_without_the_library(tmp_path):
     check(tl.open(tmp_path / "saved"))
     datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "splits")
     check(tl.open(tmp_path / "splits/train"))
-    with pytest.raises(tl.ConfigError, match=r"DatasetDict with the splits \['train', 'test'\]"):
-        tl.open(tmp_path / "splits")
+    refused(lambda: tl.open(tmp_path / "splits"), tl.ConfigError, "train", "test")
     rows.to_parquet(tmp_path / "rows.parquet")
     assert tl.open(tmp_path / "rows.parquet").digest == tl.open(tmp_path / "saved").digest
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "named"),
     [
-        ({"text": ["a"]}, r"its columns are text, allowed: rows with input_ids"),
-        ({"input_ids": [1, 2]}, r"its column input_ids is int64, allowed: a list"),
-        ({"input_ids": [["a"]]}, r"its column input_ids is list<.*string>, allowed"),
-        ({"input_ids": [[1], None]}, r"row 1 of group 0 is null"),
-        ({"input_ids": [[1, None]]}, r"input_ids has a null inside a row"),
-        ({"input_ids": [[1, -2]]}, r"element 1 \(token 1 of document 0\) is -2, allowed: ids"),
-        ({"input_ids": [[1, 2]], "labels": [[2, 3]]}, r"its labels are not its tokens"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[1, 0]]}, r"rows are padded and no documents"),
-        ({"input_ids": [[1, 2]], "loss_mask": [[1]]}, r"loss_mask and input_ids differ in length"),
-        (
-            {"input_ids": [[1]], "loss_mask": [[1]], "labels": [[1]]},
-            r"loss_mask and labels both say which tokens are trained on",
-        ),
+        ({"text": ["a"]}, "text"),
+        ({"input_ids": [1, 2]}, "int64"),
+        ({"input_ids": [["a"]]}, "string"),
+        ({"input_ids": [[1], None]}, "row 1"),
+        ({"input_ids": [[1, None]]}, "null"),
+        ({"input_ids": [[1, -2]]}, -2),
+        ({"input_ids": [[1, 2]], "labels": [[2, 3]]}, "labels"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[1, 0]]}, "padded"),
+        ({"input_ids": [[1, 2]], "loss_mask": [[1]]}, "loss_mask"),
+        ({"input_ids": [[1]], "loss_mask": [[1]], "labels": [[1]]}, "loss_mask and labels"),
     ],
 )
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_rows_that_cannot_be_documents_are_refused(tmp_path, form, rows, told):
+def test_rows_that_cannot_be_documents_are_refused(tmp_path, form, rows, named):
     path = tmp_path / f"a.{form}"
     (pq.write_table if form == "parquet" else lambda t, p: write_arrow(p, t))(table(rows), path)
-    with pytest.raises((tl.ConfigError, tl.StoreCorrupt), match=told):
-        tl.open(path)
+    refused(lambda: tl.open(path), (tl.ConfigError, tl.StoreCorrupt), path, named)
 
 
 def test_a_saved_dataset_that_names_other_files_is_refused(tmp_path):
     write_arrow(tmp_path / "a.arrow", table(), stream=True)
+    state = tmp_path / "state.json"
     for name in ("../a.arrow", "/etc/passwd", "missing.arrow", None):
-        (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-        with pytest.raises(tl.StoreCorrupt, match=r"names no files of this folder|is missing"):
-            tl.open(tmp_path)
-    (tmp_path / "state.json").write_text('{"_data_files": [], "_indices_files": [{}]}')
-    with pytest.raises(tl.ConfigError, match="a selection of rows"):
-        tl.open(tmp_path)
+        state.write_text(json.dumps({"_data_files": [{"filename": name}]}))
+        refused(lambda: tl.open(tmp_path), tl.StoreCorrupt)
+    state.write_text('{"_data_files": [], "_indices_files": [{}]}')
+    refused(lambda: tl.open(tmp_path), tl.ConfigError)
 
 
 # -- samples ---------------------------------------------------------------------------------
@@ -181,37 +169,31 @@ def test_mds_of_another_kind_is_refused_with_the_reason(tmp_path):
     mds_of(tmp_path)
     path = tmp_path / "mds/index.json"
     index = json.loads(path.read_text())
-
-    def with_(**changes):
+    gone, packed = {"basename": "gone.mds", "bytes": 9}, {"basename": "shard.00000.mds", "bytes": 9}
+    for changes, named in (
+        ({"column_encodings": ["bytes"]}, "dtype"),
+        ({"column_encodings": ["pkl"]}, "'pkl'"),
+        ({"column_names": ["text"]}, "text"),
+        ({"raw_data": {"basename": "../a", "bytes": 1}}, "index.json"),
+        ({"samples": "many"}, "index.json"),
+        ({"samples": 99}, 99),
+        ({"raw_data": {"basename": "shard.00000.mds", "bytes": 7}}, 7),
+        ({"raw_data": gone}, "gone.mds"),
+        ({"raw_data": gone, "zip_data": packed, "compression": "br:11"}, "'br'"),
+        ({"raw_data": gone, "zip_data": packed, "compression": "zstd"}, "shard.00000.mds"),
+    ):
         shard = {**index["shards"][0], **changes}
         path.write_text(json.dumps({**index, "shards": [shard]}))
-        with pytest.raises((tl.ConfigError, tl.StoreCorrupt)) as refused:
-            tl.open(tmp_path / "mds")
-        return str(refused.value)
-
-    assert "nothing says of what. Pass dtype=" in with_(column_encodings=["bytes"])
-    assert "is written as 'pkl'" in with_(column_encodings=["pkl"])
-    assert "its samples have text, allowed: input_ids or tokens" in with_(column_names=["text"])
-    assert "is not described as MDS" in with_(raw_data={"basename": "../a", "bytes": 1})
-    assert "is not described as MDS" in with_(samples="many")
-    assert "its index says 7" in with_(raw_data={"basename": "shard.00000.mds", "bytes": 7})
-    assert "samples, its index says 99" in with_(samples=99)
-    gone = {"basename": "gone.mds", "bytes": 9}
-    assert "it is missing" in with_(raw_data=gone)
-    packed = {"basename": "shard.00000.mds", "bytes": 9}
-    assert "compressed with 'br'" in with_(raw_data=gone, zip_data=packed, compression="br:11")
-    assert "decompress" in with_(raw_data=gone, zip_data=packed, compression="zstd")
+        refused(lambda: tl.open(tmp_path / "mds"), (tl.ConfigError, tl.StoreCorrupt), named)
     path.write_text(json.dumps({**index, "version": 1}))
-    with pytest.raises(tl.StoreCorrupt, match="its version is 1, allowed: 2"):
-        tl.open(tmp_path / "mds")
+    refused(lambda: tl.open(tmp_path / "mds"), tl.StoreCorrupt, "version", 1)
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
     mds_of(tmp_path, packed=True)
     path = tmp_path / "mds/shard.00000.mds.zstd"
     path.write_bytes(zstandard.compress(bytes(1 << 28)))
-    with pytest.raises(tl.StoreCorrupt, match="it decompresses to more"):
-        tl.open(tmp_path / "mds")
+    refused(lambda: tl.open(tmp_path / "mds"), tl.StoreCorrupt, path.name)
 
 
 @pytest.mark.parametrize("bare", [True, False])
@@ -224,19 +206,17 @@ def test_litdata_chunks_open(tmp_path, bare):
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "named"),
     [
-        ({"compression": "zstd"}, "found compression 'zstd' in its index, allowed: none"),
-        ({"encryption": {"level": "chunk"}}, "found encryption"),
-        ({"data_format": ["no_header_tensor:0"]}, "allowed: one array of integers"),
-        ({"data_format": ["pickle"]}, "allowed: one array of integers"),
-        ({"data_format": ["no_header_tensor:16", "int"]}, "allowed: one array of integers"),
+        ({"compression": "zstd"}, "zstd"),
+        ({"encryption": {"level": "chunk"}}, "encryption"),
+        ({"data_format": ["pickle"]}, "pickle"),
+        ({"data_format": ["no_header_tensor:16", "int"]}, "int"),
     ],
 )
-def test_litdata_of_another_kind_is_refused_with_the_reason(tmp_path, config, told):
+def test_litdata_of_another_kind_is_refused_with_the_reason(tmp_path, config, named):
     write_litdata(tmp_path / "a", [[1]], **config)
-    with pytest.raises(tl.ConfigError, match=told):
-        tl.open(tmp_path / "a")
+    refused(lambda: tl.open(tmp_path / "a"), tl.ConfigError, named)
 
 
 # -- damage ----------------------------------------------------------------------------------
@@ -261,7 +241,7 @@ def spoiled(folder, seed):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1 << 30))
 @pytest.mark.parametrize("to", ["parquet", "mds", "npy", "arrow", "litdata", *OTHERS])
 def test_damaged_files_open_or_are_refused_and_nothing_else(tmp_path_factory, to, seed):
