@@ -105,24 +105,6 @@ def test_another_batch_size_goes_on_at_the_same_example_and_ends_its_epochs_with
 
 
 @pytest.mark.slow
-def test_the_negative_control_a_plain_stateful_loader_is_one_batch_too_far(run, tmp_path):
-    """An endless loader has no length, so Lightning fetches one ahead."""
-    from tokenloom.integrations.torch import dataloader
-
-    endless = run.endless()
-    loader = dataloader(endless, 4, contract="plain", fields=("index",), rank=0, world_size=1)
-    trainer = trainer_of(tmp_path, max_epochs=-1, max_steps=5)
-    trainer.fit(toys.Toy(), loader)
-    assert loader.state_dict()["examples"] == 24  # 20 were trained
-
-    model, data, _ = fit(endless, 4, tmp_path, max_epochs=-1, max_steps=5, every=5)
-    assert data.state_dict()["examples"] == 20
-    resumed, _, _ = fit(endless, 4, tmp_path, checkpoints(tmp_path)[5], max_epochs=-1, max_steps=8)
-    assert resumed.rows == [list(range(k, k + 4)) for k in (20, 24, 28)]
-    assert model.rows == [list(range(k, k + 4)) for k in range(0, 20, 4)]
-
-
-@pytest.mark.slow
 def test_a_batch_whose_training_failed_is_trained_again(run, tmp_path):
     class Fails(toys.Callback):
         def on_before_backward(self, trainer, module, loss):

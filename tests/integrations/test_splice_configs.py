@@ -7,7 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from refusals import refused
@@ -166,19 +165,6 @@ def test_a_base_of_another_kind_is_refused(toy):
         UrlDatasetSourceConfig(format="text")
 
 
-def test_types_that_are_usual_may_be_said_or_left_out(places):
-    config = local(MULTI, places / "toy", tokenizer=None)
-    data = config["data"]
-    data |= {"num_docs": 2, "min_doc_length": None, "content_length": 4, "min_copy_len": 2}
-    first = splice_from_config(config, seq_len=8).fingerprint
-    source = data["base"]["configs"][WIKI]
-    source |= {"type": "url", "format": {"type": "text", "text_key": "text"}}
-    source |= {"validation_urls": [], "tags": []}
-    del data["base"]["type"]
-    assert splice_from_config(config, seq_len=8).fingerprint == first
-    assert splice_from_config(data, seq_len=8).fingerprint == first  # without the outer key
-
-
 # -- where the length of a frame is said ---------------------------------------------------------
 
 
@@ -205,20 +191,6 @@ def test_the_length_of_a_frame_is_that_of_the_nearest_place(places):
 
 
 # -- which dataset -----------------------------------------------------------------------------
-
-
-def test_a_mixture_may_say_where_its_datasets_are_and_how_much_was_trained_on(toy, places):
-    base = LMMixtureDatasetConfig(
-        cache_dir=str(places),
-        configs={"toy": UrlDatasetSourceConfig(), "wiki": UrlDatasetSourceConfig()},
-        max_train_batches={"toy": 1},
-    )
-    toy |= {"base": base, "dataset_name": "toy", "num_docs": 1}
-    # 1 batch x 1 row x 8 tokens: only the first document lies wholly inside
-    made = SpliceMultiDocumentLMConfig(
-        **toy, doc_select_mode="shortest", restrict_to_training_subset=True, initial_batch_size=1
-    )
-    assert set(made.spans([0]).document.tolist()) == {0}
 
 
 # -- what is not on this machine -----------------------------------------------------------------
@@ -291,18 +263,6 @@ def test_a_store_of_another_tokenizer_is_refused_where_that_can_be_known(places,
 # -- orders and options -------------------------------------------------------------------
 
 
-def test_further_options_of_select_and_splice_are_taken(toy, places):
-    made = SpliceMultiDocumentLMConfig(
-        **toy | {"num_docs": 9}, on_shortage="fewer", content_length=4, position_scheme="relative"
-    )
-    assert made.sources["main"].render.position_scheme == "reset"
-    assert made.sources["main"].config.layout.edge == "clip"
-    named = SpliceMultiDocumentLMConfig(**toy | {"num_docs": None}, doc_index=[2, 0])
-    assert set(named.spans(np.arange(len(named))).document.tolist()) == {0, 2}
-    found = SpliceSingleDocumentLMConfig(base=places / "toy", doc_key="id==d1", seq_len=5)
-    assert text_of(found[0]) == "HIJKL"
-
-
 def test_another_draw_of_documents_is_not_another_order(places):
     def drawn(**settings):
         made = SpliceSingleDocumentLMConfig(
@@ -315,18 +275,6 @@ def test_another_draw_of_documents_is_not_another_order(places):
 
 
 # -- what comes back ---------------------------------------------------------------------------
-
-
-def test_from_config_reads_both_and_refuses_a_path_for_settings(toy):
-    config = {"data": {"type": "splice_multi_document", **toy}}
-    assert tl.from_config(config).fingerprint == SpliceMultiDocumentLMConfig(**toy).fingerprint
-    assert tl.from_config(config["data"]).seq_len == 8
-    with pytest.raises(tl.ConfigError, match=r"^path: found 'x'"):
-        tl.from_config(config, path="x")
-    with pytest.raises(tl.ConfigError, match=r"^\$\.type: found 'splice_documents'"):
-        tl.from_config({"type": "splice_documents"})
-    with pytest.raises(tl.ConfigError, match=r"\$\.layout"):
-        tl.from_config({"type": "windows"})
 
 
 def test_paths_may_begin_with_a_tilde(places, monkeypatch):

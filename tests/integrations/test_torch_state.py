@@ -74,22 +74,6 @@ def run(store):
     return toy_run(store, epochs=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("taken", [3, 8, 9])
-def test_a_state_within_a_pass_goes_on_with_workers_that_are_kept(run, taken):
-    for make in (ours, theirs):
-        loader = make(run, num_workers=2, persistent_workers=True)
-        assert rows(loader) == passes(0, 1)[0]
-        loop = iter(loader)
-        assert rows(itertools.islice(loop, taken)) == passes(1, 2)[0][:taken]
-        state = copied(loader.state_dict())
-        resumed = make(run, num_workers=2, persistent_workers=True)
-        resumed.load_state_dict(state)
-        rest = passes(1, 2)[0][taken:] if taken < 9 else passes(2, 3)[0]
-        assert rows(resumed) == rest
-        assert rows(resumed) == passes(2, 4)[taken == 9]
-
-
 def test_verl_7401_a_checkpoint_after_the_last_batch_inside_the_loop(run):
     """The body of the loop saves after every step; the last one of a pass is also its end."""
     loader = ours(run)
