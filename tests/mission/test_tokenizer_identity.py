@@ -4,17 +4,13 @@ import hashlib
 import json
 import struct
 
-import pytest
 import sentencepiece
 import tiktoken
 import toys
-from kit import QUICK
+from kit import QUICK, quick_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import tokenloom as tl
-from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
-from tokenloom.tokenizer.spec import TokenizerSpec, resolve
-from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
 WORDS = {"[PAD]": 0, "a": 1, "b": 2, "über": 3}
 
@@ -34,7 +30,10 @@ def slow_identity(tokens, bos=None, eos=None, pad=None):
 
 
 def identity(tokenizer, **specials):
-    return vocabulary_identity(resolve(tokenizer, **specials)[0])
+    """What a store built with it says."""
+    with quick_folder() as folder:
+        options = {"tokenizer": tokenizer, "add_eos": False, "files": QUICK, **specials}
+        return tl.build([{"text": "a"}], folder / "s", **options).tokenizer_identity
 
 
 def test_the_identity_is_over_ids_tokens_and_specials():
@@ -46,13 +45,9 @@ def test_the_identity_is_over_ids_tokens_and_specials():
 def test_padding_and_truncation_do_not_count_even_in_the_file(tmp_path):
     plain, padded = words(), words(padding={"pad_id": 0, "length": 9}, truncation={"max_length": 5})
     assert json.loads(padded.to_str())["padding"]
-    paths = []
     for name, one in (("plain", plain), ("padded", padded)):
-        paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(one.to_str())
-    specs = [resolve(path)[0] for path in paths]
-    assert specs[0].sha256 != specs[1].sha256
-    assert len({vocabulary_identity(spec) for spec in specs}) == 1
+        (tmp_path / f"{name}.json").write_text(one.to_str())
+    assert identity(tmp_path / "plain.json") == identity(tmp_path / "padded.json")
 
 
 def test_another_token_another_id_or_another_special_is_another_tokenizer():
@@ -75,7 +70,7 @@ def test_room_in_the_vocabulary_is_no_token():
 
 
 def byte_level():
-    symbol = {byte: text for text, byte in BYTE_OF_SYMBOL.items()}
+    symbol = toys.SYMBOL_OF_BYTE
     vocabulary = {symbol[byte]: byte for byte in range(256)} | {symbol[32] + "a": 256}
     made = Tokenizer(models.BPE(vocabulary, [(symbol[32], "a")]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -100,15 +95,8 @@ def test_a_sentencepiece_model_has_the_identity_of_its_pieces(tmp_path):
     (tmp_path / "toy.model").write_bytes(toys.sentencepiece_model())
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "toy.model"))
     pieces = {i: model.id_to_piece(i).encode() for i in range(model.get_piece_size())}
-    spec = resolve(tmp_path / "toy.model")[0]
-    assert vocabulary_identity(spec) == slow_identity(
-        pieces, bos=spec.bos, eos=spec.eos, pad=spec.pad
-    )
-
-
-def test_a_function_has_no_identity():
-    spec = TokenizerSpec(kind="callable", name="f", vocab_size=9, reference="m:f")
-    assert vocabulary_identity(spec) == ""
+    expected = slow_identity(pieces, bos=model.bos_id(), eos=model.eos_id())
+    assert identity(tmp_path / "toy.model") == expected
 
 
 def test_a_store_keeps_the_identity_or_gives_its_vocabulary_size(tmp_path):
@@ -129,20 +117,3 @@ def test_a_store_keeps_the_identity_or_gives_its_vocabulary_size(tmp_path):
     assert function.tokenizer_identity == "vocab_size=78"
     more = build("words", [{"text": "b"}], tokenizer=words(), pad=0, append=True)
     assert more.tokenizer_identity == kept.tokenizer_identity
-
-
-def test_a_tokenizer_beside_ready_made_ids_is_kept_and_checked(tmp_path):
-    """Ruling 43: for decoding and specials; part of the build, not of the content."""
-    rows = [{"input_ids": [1, 2, 3]}]
-    options = {"ids_key": "input_ids", "files": QUICK}
-    store = tl.build(rows, tmp_path / "s", tokenizer=words(), pad=0, **options)
-    assert (store.vocab_size, store.tokenizer.pad) == (4, 0)
-    assert "über" in store.tokenizer.decode(store.document(0))
-    assert store.tokenizer_identity == identity(words(), pad=0)
-    bare = tl.build(rows, tmp_path / "bare", tokenizer=None, vocab_size=4, files=QUICK)
-    assert bare.digest == store.digest
-    assert bare.reader.manifest.parts[0].fingerprint != store.reader.manifest.parts[0].fingerprint
-    with pytest.raises(tl.TokenizerError, match="id 4 in a document, allowed: 0 to 3"):
-        tl.build([{"input_ids": [4]}], tmp_path / "large", tokenizer=words(), **options)
-    with pytest.raises(tl.ConfigError, match="vocab_size: 3 is less than the 4 ids"):
-        tl.build(rows, tmp_path / "few", tokenizer=words(), vocab_size=3, **options)
