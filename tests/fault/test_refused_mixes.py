@@ -151,6 +151,10 @@ CALLS = {  # of other kinds: what is asked, and what is named
         lambda g: g.edit(remove=["code"]).edit(at=6, weights={"code": 1}),
         ["edit.weights.code"],
     ),
+    "join and leave at once": (
+        lambda g: g.edit(add={"web": g.web}, remove=["web"]),
+        ["edit", "remove", "web"],
+    ),
     "weigh and remove at once": (
         lambda g: g.edit(weights={"wiki": 2}, remove=["wiki"]),
         ["edit", "wiki"],

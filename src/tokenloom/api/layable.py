@@ -126,7 +126,7 @@ class Layable:
             seq_len=seq_len,
             tail=tail,
             lookahead=lookahead,
-            overlap=int(lookahead) if overlap is None else overlap,
+            overlap=int(bool(lookahead)) if overlap is None else overlap,
             align=self._reader.manifest.chunk_tokens if align is True else align or 0,
         )
         layout.warn_if_unaligned(self._reader.manifest.chunk_tokens)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.arguments import field_names
+from tokenloom.arguments import field_names, integer
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.documents.select import tell_documents
 from tokenloom.errors import ConfigError, near_miss, plural, warn
@@ -106,14 +106,16 @@ def _pairs(
     step = 1 if batch_size is None else batch_size
     if type(step) is not int or step < 1:
         raise ConfigError(f"schedule_batch_size: found {step!r}, allowed: 1 or more examples.")
-    try:
-        pairs = [(int(begin) * step, int(value)) for begin, value in schedule.items()]
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{name}: found {dict(schedule)!r}, allowed: a mapping of numbers, such as "
-            "{0: 2, 640: 4}."
-        ) from None
+    pairs = [
+        (integer(f"{name}: from", _unquoted(begin)) * step, integer(f"{name}[{begin!r}]", value))
+        for begin, value in schedule.items()
+    ]
     return tuple(sorted(pairs))
+
+
+def _unquoted(begin: Any) -> Any:
+    """A number that is a key, which JSON writes as text."""
+    return int(begin) if isinstance(begin, str) and begin.isdecimal() else begin
 
 
 def _numbered(groups: Any) -> tuple[int, ...]:

@@ -55,6 +55,7 @@ class WindowsSpec:
         check_fields(self)
         check_between("seq_len", self.seq_len, 1, 1 << 30, unit="tokens")
         one_of("tail", self.tail, ("drop", "keep"))
+        check_between("align", self.align, 0)
         if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
             raise ConfigError(
                 f"overlap: found {self.overlap}, allowed: 0, or 1 with lookahead=True."

@@ -62,12 +62,12 @@ def mixed(words: UInt64) -> UInt64:
     return words ^ (words >> np.uint64(31))
 
 
-def check_seed(seed: int) -> int:
+def check_seed(seed: int, where: str = "seed") -> int:
     """The seed, if it is valid: any integer from 0 to 2^64 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise ConfigError(f"seed: found {seed!r}, allowed: an integer from 0 to 2^64 - 1.")
+        raise ConfigError(f"{where}: found {seed!r}, allowed: an integer from 0 to 2^64 - 1.")
     if not 0 <= seed <= _MASK:
-        raise ConfigError(f"seed: found {seed}, allowed: an integer from 0 to 2^64 - 1.")
+        raise ConfigError(f"{where}: found {seed}, allowed: an integer from 0 to 2^64 - 1.")
     return int(seed)
 
 

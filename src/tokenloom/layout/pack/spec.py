@@ -66,7 +66,7 @@ class PackSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_seed(self.shuffle_seed)
+        check_seed(self.shuffle_seed, "shuffle_seed")
         check_between("seq_len", self.seq_len, 2, 1 << 30, unit="tokens")
         if self.strategy != SEQUENTIAL:
             # an alias would give the same rows another identity

@@ -202,10 +202,7 @@ class SpliceSpec:
 
     def _check_orders(self) -> None:
         for name in ("offset_seed", "content_seed"):
-            try:
-                check_seed(getattr(self, name))
-            except ConfigError as error:
-                raise ConfigError(str(error).replace("seed", name, 1)) from None
+            check_seed(getattr(self, name), name)
         for name in ("shuffle_offsets", "shuffle_content"):
             found = getattr(self, name)
             if not isinstance(found, bool) and found < 1:
