@@ -1,7 +1,6 @@
 """`tokenloom init` writes a file that loads; `tokenloom check` prints all problems, or the run."""
 
 import json
-import re
 
 import pytest
 
@@ -103,32 +102,6 @@ def test_check_prints_the_schema_for_editors(capsys):
     code, _, err = run(capsys, "check", "run.yaml", "--schema")
     assert code == 2
     assert "--schema: found with a file" in err
-
-
-def test_init_writes_a_commented_file_that_checks_and_loads(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data/wiki").mkdir(parents=True)
-    (tmp_path / "data/no 1.5").mkdir()
-    rows = "".join(json.dumps({"text": f"hello {i}"}) + "\n" for i in range(20))
-    (tmp_path / "data/wiki/a.jsonl").write_text(rows)
-    (tmp_path / "data/no 1.5/b.txt").write_text("some text")
-    (tmp_path / "data/c.jsonl").write_text(rows)
-    (tmp_path / "data/README.md").write_text("about the data")
-    tl.build([{"text": "there already"}], tmp_path / "data/stores/old", tokenizer="bytes")
-    code, out, _ = run(capsys, "init", "data", "--seq-len", "8", "--batch-size", "2")
-    assert code == 0
-    assert "data/run.yaml" in out
-    text = (tmp_path / "data/run.yaml").read_text()
-    assert len(re.findall(r"#", text)) > 8
-    code, out, _ = run(capsys, "check", "data/run.yaml")
-    assert code == 0
-    loaded = tl.load("data/run.yaml")
-    assert sorted(loaded.sources) == ["no 1.5", "old", "text", "wiki"]
-    with tl.Loader(loaded) as loader:
-        assert next(loader).tokens.shape == (2, 8)
-    code, _, err = run(capsys, "init", "data")
-    assert code == 1
-    assert "data/run.yaml" in err
 
 
 @pytest.mark.parametrize(

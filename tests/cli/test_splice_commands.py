@@ -49,20 +49,6 @@ def test_an_audit_is_of_one_epoch_and_of_its_first_examples(store, cli):
     assert "the first 2 of them" in err
 
 
-def test_an_audit_as_json_has_the_columns(store, cli):
-    code, out, _ = cli("splice", "audit", store, *WORKED, "--json", "--limit", 5)
-    about = json.loads(out)
-    assert code == 0
-    assert (about["epoch"], about["examples"], about["listed"]) == (0, 8, 5)
-    assert about["splices"] == {
-        "index": [0, 1, 2, 3, 4],
-        "epoch": [0] * 5,
-        "document": [0, 0, 0, 0, 1],
-        "t": [0, 1, 2, 3, 0],
-        "s": [4] * 5,
-    }
-
-
 def test_every_option_means_what_it_means_in_the_library(store, cli):
     words = {
         "content_length": 3,
@@ -92,14 +78,6 @@ def test_every_option_means_what_it_means_in_the_library(store, cli):
     )
     found = triples(tl.open(store).splice(6, content_length=3, bos=7, **more))
     assert [row[3] for row in numbers(out)] == found.t.tolist()
-
-
-def test_coverage_as_json_has_the_counts_of_several_epochs(store, cli):
-    code, out, _ = cli("splice", "coverage", store, *WORKED, "--epochs", 3, "--json")
-    about = json.loads(out)
-    assert code == 0
-    assert (about["epochs"], about["examples"], about["splices"]) == (3, 24, 24)
-    assert [one["splices"] for one in about["documents"]] == [12, 12, 0]
 
 
 def test_a_picture_replaces_another_one_whole(store, cli, tmp_path):

@@ -70,3 +70,8 @@ def test_it_is_a_finite_run_that_shows_every_token_once_and_warns_of_nothing(
     }
     assert shown == stored
     assert np.concatenate([batch.tokens for batch in batches]).shape[1] == run.seq_len
+    capsys.readouterr()
+    before = (tmp_path / "run.yaml").read_bytes()
+    assert main(["init", str(tmp_path)]) == 1
+    assert str(tmp_path / "run.yaml") in capsys.readouterr().err
+    assert (tmp_path / "run.yaml").read_bytes() == before

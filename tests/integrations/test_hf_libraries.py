@@ -57,14 +57,6 @@ def test_batches_without_rows_disturb_nobody():
     assert list(made["input_ids"]) == [[1, 10, 11, 2]]
 
 
-def test_datasets_with_and_without_boundaries_concatenated():
-    plain = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7]]})
-    both = datasets.concatenate_datasets([mapped().select([0]), plain])
-    loader = torch.utils.data.DataLoader(both, batch_size=2, collate_fn=Collator(usual()))
-    batch = next(iter(loader))
-    assert batch["position_ids"][1].tolist() == [0, 1, 2, *range(13)]
-
-
 @functools.cache
 def model():
     torch.manual_seed(0)

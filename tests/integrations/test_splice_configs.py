@@ -165,6 +165,28 @@ def test_a_base_of_another_kind_is_refused(toy):
         UrlDatasetSourceConfig(format="text")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"window_block": 2}, "shuffle.window_block: "),
+        ({"window_blocks": "2"}, "shuffle.window_blocks: found '2'"),
+        ({"kind": "blocks"}, "shuffle.kind: found 'blocks'"),
+        ("block", "shuffle: found 'block'"),
+        (-3, "shuffle: found era length -3"),
+    ],
+)
+def test_a_wrong_shuffle_is_refused_by_its_path(places, toy, wrong, named):
+    source = UrlDatasetSourceConfig(cache_dir=places / "toy")
+    base = LMMixtureDatasetConfig(configs={"wiki": source}, shuffle=wrong)
+    data = {"type": "splice_multi_document", **toy, "shuffle": wrong}
+    for make, place in (
+        (lambda: SpliceMultiDocumentLMConfig(**toy | {"base": base}), "base."),
+        (lambda: SpliceMultiDocumentLMConfig(**toy, shuffle=wrong), ""),
+        (lambda: splice_from_config({"data": data}), "data."),
+    ):
+        assert refused(make, tl.ConfigError).startswith(f"{place}{named}")
+
+
 # -- where the length of a frame is said ---------------------------------------------------------
 
 
