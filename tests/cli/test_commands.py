@@ -135,18 +135,6 @@ def test_no_bar_where_nobody_looks(corpus, tmp_path):
     assert done.stderr == ""
 
 
-def test_a_bar_where_somebody_looks(tmp_path, capsys):
-    from tokenloom.progress import Progress
-
-    with Progress("build", total=10, show=True) as bar:
-        bar.advance(5)
-        bar.count(3, 8)
-    assert "build" in capsys.readouterr().err
-    with Progress("build", total=10) as bar:
-        bar.advance(5)
-    assert capsys.readouterr().err == ""
-
-
 def test_conversations_are_built_and_shown_with_what_is_trained(tmp_path, capsys):
     talk = [{"role": "user", "content": "Hi\x1b[31m"}, {"role": "assistant", "content": "Yo"}]
     row = {"messages": [*talk, {"role": "assistant", "content": "!", "weight": 0.5}]}

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-import tokenloom as tl
-from tokenloom.cli import main, parser
+from tokenloom.cli import parser
 
 
 def verbs(top=None, path=()):
@@ -73,38 +72,3 @@ def test_every_command_that_reads_a_run_file_changes_its_values_in_one_way():
     for words, verb in EVERY.items():
         lists = [action for action in verb._actions if not action.option_strings]
         assert not any(action.nargs == "*" for action in lists), words
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("show", "STORE", "--doc", "0"),
-        ("digest", "STORE"),
-        ("find", "STORE", "a"),
-    ],
-    ids=" ".join,
-)
-def test_other_values_for_a_store_are_refused_not_ignored(words, tmp_path, capsys):
-    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
-    typed = [str(tmp_path / "toy") if word == "STORE" else word for word in words]
-    assert main([*typed, "--set", "seed=3"]) == 2
-    assert "--set" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("show", "STORE", "--doc", "0", "--examples", "3"),
-        ("show", "RUN", "--doc", "0"),
-        ("dataset", "RUN", "--eos", "2"),
-        ("dataset", "ROWS", "--row", "0"),
-    ],
-    ids=" ".join,
-)
-def test_an_option_of_another_kind_of_target_is_refused_not_ignored(words, tmp_path, capsys):
-    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
-    (tmp_path / "run.yaml").write_text("sources: {a: {store: toy, windows: 2}}")
-    (tmp_path / "rows.jsonl").write_text('{"input_ids": [1]}')
-    named = {"STORE": "toy", "RUN": "run.yaml", "ROWS": "rows.jsonl"}
-    assert main([str(tmp_path / named[word]) if word in named else word for word in words]) == 2
-    assert words[-2] in capsys.readouterr().err

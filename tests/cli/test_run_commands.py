@@ -174,9 +174,6 @@ def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
     assert str(tmp_path / "s") in told["trouble"]
 
 
-# -- tables and completion -----------------------------------------------------------------
-
-
 # -- other values of the file ------------------------------------------------------------------
 
 

@@ -5,13 +5,7 @@ from hostilebytes import hostile_requests
 from pagetoys import MARK
 
 from tokenloom.explore.gate import refusal
-from tokenloom.explore.wire_text import (
-    ALWAYS,
-    MAX_BODY,
-    HttpRequest,
-    parse_head,
-    reply_bytes,
-)
+from tokenloom.explore.wire_text import ALWAYS, MAX_BODY, HttpRequest, parse_head, reply_bytes
 
 TOKEN = "secret-token_1"
 FORM = "application/x-www-form-urlencoded"

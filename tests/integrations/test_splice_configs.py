@@ -1,6 +1,6 @@
 """Splices as others configure them: constructors and YAML of the published design, local paths.
 
-The YAML and the class below are copied from it; only paths are put in their place.
+The YAML is a part of what it publishes; tests/mission loads the whole.
 """
 
 import json
@@ -26,8 +26,6 @@ MULTI = """
 data:
   type: splice_multi_document
   tokenizer: meta-llama/Meta-Llama-3.1-8B
-
-  # Base dataset
   base:
     type: mixture
     tokenizer: meta-llama/Meta-Llama-3.1-8B
@@ -37,33 +35,10 @@ data:
         train_urls: [gs://.../wikimedia_filtered-...]
         format: {text_key: text}
     train_weights: {common_pile/wikimedia: 1.0}
-    shuffle: false
-    shuffle_per_epoch: true
-
   dataset_name: common_pile/wikimedia
-
-  # Multi-document selection
   num_docs: 10
-  min_doc_length: 10000
-  max_doc_length: 50000
-  doc_select_mode: longest
-
-  # Splice parameters
   content_length: 4096
-  content_stride: 1
-  content_start_mode: coverage_balanced
-  min_copy_len: 128
   alpha: 0.8
-
-  # Balancing (refined): temperature sampling over lengths
-  balance_mode: by_temperature
-  balance_tau: 0.7  # 1.0≈length-proportional, 0.0≈equal per doc
-
-  # Optional absolute-position jitter (adds position diversity cheaply)
-  offset_jitter: 2
-  adaptive_k: true
-
-  shuffle_per_epoch: true  # Infinite streaming
 """
 
 WIKI = "common_pile/wikimedia"
@@ -210,9 +185,6 @@ def test_the_length_of_a_frame_is_that_of_the_nearest_place(places):
     config["train_seq_len"] = "10"
     with pytest.raises(tl.ConfigError, match=r"^train_seq_len: found '10'"):
         splice_from_config(config)
-
-
-# -- which dataset -----------------------------------------------------------------------------
 
 
 # -- what is not on this machine -----------------------------------------------------------------

@@ -103,9 +103,6 @@ def test_from_config_takes_the_same_mapping_with_paths_from_the_working_director
         tl.from_config(plain, cache_bytes=9)
 
 
-# -- overrides -----------------------------------------------------------------------------------
-
-
 # -- variables and paths -------------------------------------------------------------------------
 
 

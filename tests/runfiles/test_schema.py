@@ -108,9 +108,3 @@ def test_every_word_for_none_is_in_the_schema():
 def test_the_schema_refuses_wrong_keys_types_and_null(case):
     """What it cannot know: what fits together, what is on disk, bounds of numbers."""
     assert not accepted(case[0])
-
-
-# -- texts ---------------------------------------------------------------------------------------
-
-
-# -- several kinds of value ------------------------------------------------------------------------
