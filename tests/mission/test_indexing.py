@@ -4,20 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toydata import ToyStore, numbered
 
 import tokenloom as tl
 
 
 @pytest.fixture(scope="module")
-def toy():
-    with ToyStore(numbered([[40]])) as made:
-        yield made
+def store(shared_store_of):
+    """One document of 40 tokens."""
+    return shared_store_of(range(1, 41))
 
 
 @pytest.fixture
-def run(toy):
-    return toy.store.windows(2).shuffle().seed(1)
+def run(store):
+    return store.windows(2).shuffle().seed(1)
 
 
 class Index:
@@ -62,8 +61,8 @@ def test_no_rows_are_an_empty_batch(run, wanted):
 
 
 @given(st.none() | st.integers(0, 25), st.none() | st.integers(0, 25), st.sampled_from([1, 2, -1]))
-def test_a_slice_is_that_of_a_list(toy, start, stop, step):
-    run = toy.store.windows(2)
+def test_a_slice_is_that_of_a_list(store, start, stop, step):
+    run = store.windows(2)
     assert run[start:stop:step].index.tolist() == list(range(20))[start:stop:step]
 
 
