@@ -58,12 +58,7 @@ def same_batches(found, wanted):
 STARTED = [
     (0, None),
     (2, "fork"),
-    pytest.param(4, "fork", marks=pytest.mark.slow),
-    *(
-        pytest.param(workers, how, marks=pytest.mark.slow)
-        for workers in (2, 4)
-        for how in ("spawn", "forkserver")
-    ),
+    *(pytest.param(2, how, marks=pytest.mark.slow) for how in ("spawn", "forkserver")),
 ]
 
 

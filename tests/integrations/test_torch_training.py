@@ -87,12 +87,12 @@ def test_killed_at_random_steps_and_resumed_the_curve_is_bit_identical(store, tm
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    steps, chance = 200, random.Random(workers)
+    steps, chance = 120, random.Random(workers)
     finished(whole, started(store, whole, steps))
     kills = 0
-    while kills < 3:
+    while kills < 2:
         ranks = started(store, parts, steps, workers=workers)
-        killed(parts, ranks, _lines(parts) + chance.randrange(1, 60))
+        killed(parts, ranks, _lines(parts) + chance.randrange(1, 40))
         kills += 1
     finished(parts, started(store, parts, steps, workers=workers))
     assert curve(parts) == curve(whole)

@@ -10,7 +10,6 @@ from reports import store_of
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.evaluate import Periodic, contrast, evaluate, pz, token_page
 from tokenloom.inspect import audit_run
 from tokenloom.report import report_on
 
@@ -101,17 +100,6 @@ def test_the_code_of_every_figure_of_a_mix_prints_its_table(place, capsys):
         assert wanted & found or not wanted
 
 
-@pytest.mark.parametrize("kind", ["one", "endless"])
-def test_the_code_of_every_figure_of_one_source_prints_its_table(place, capsys, kind):
-    run = store_of(place / "s").pack(8).shuffle().epochs(3 if kind == "one" else None)
-    for figure in saved(run, "run.yaml", batch_size=4).figures:
-        assert "tl.load" in figure.code
-        check(figure, capsys)
-    made = report_on(run, batch_size=4)  # of no file: whoever copies it has the run
-    for figure in made.figures[:2]:
-        check(figure, capsys, run=run)
-
-
 def test_settings_that_were_typed_are_in_the_code(place, capsys):
     tl.save(store_of(place / "s").windows(8).shuffle(), "run.yaml")
     given = ["--set", "sources.main.epochs=2", "--batch-size", "4", "--json"]
@@ -121,17 +109,6 @@ def test_settings_that_were_typed_are_in_the_code(place, capsys):
     assert 'overrides=["sources.main.epochs=2"]' in figure["code"]
     out = printed(figure["code"], capsys)
     assert f"{figure['numbers'][0]['rows'][0][2]:,} rows" in out
-
-
-def test_the_code_of_every_figure_of_a_store_prints_its_table(place, capsys):
-    texts = [{"text": "abc" * n, "id": n} for n in range(1, 30)]
-    made = tl.build([*texts, texts[3], texts[3]], "toy", tokenizer="bytes", id_key="id")
-    np.array([5, 6, 7, 2, 8, 2] * 40, "<u2").tofile(place / "train.bin")
-    for store in (made, tl.open("train.bin", dtype="uint16", eos=2)):
-        figures = report_on(store).figures
-        assert [one.name for one in figures] == ["contents", "lengths", "duplicates", "packing"]
-        for figure in figures:
-            check(figure, capsys)
 
 
 def test_the_code_of_a_certificate_prints_its_table(place, capsys):
@@ -147,37 +124,3 @@ def test_the_code_of_a_certificate_prints_its_table(place, capsys):
     assert told["code"] == "tokenloom report audit.json -o audit.html --json"
     again = json.loads(printed(told["code"], capsys))
     assert again["figures"] == [told]
-
-
-def uniform(tokens, segment_ids, position_ids):
-    return np.zeros((*tokens.shape, 256))
-
-
-def test_the_code_of_every_figure_of_evaluations_prints_its_table(place, capsys):
-    texts = [{"text": f"{n}" * 30 + "bcd" * n, "id": n} for n in range(8)]
-    store = tl.build(texts, "toy", tokenizer="bytes", id_key="id")
-    first, second = (store.select(doc_index=list(some)) for some in (range(4), range(4, 8)))
-    ask = {"prefix": 10, "suffix": 4, "stride": 4, "progress": False}
-    trained = pz(uniform, first, **ask)
-    series = Periodic(
-        {"held": lambda model: evaluate(model, first, seq_len=64, by=("document",))}, every=10
-    )
-    for step in (10, 20):
-        series(uniform, step)
-    losses = evaluate(uniform, first, seq_len=64, progress=False)
-    answers = {"losses": losses, "windows": trained, "series": series}
-    answers["control"] = contrast(trained, pz(uniform, second, **ask), draws=50)
-    answers["page"] = token_page(uniform, store, 0, seq_len=64)
-    made = report_on(answers)
-    names = [one.name for one in made.figures]
-    assert names == ["pz", "pz-2", "places", "documents", "learned", "tokens"]
-    for figure in made.figures:
-        check(figure, capsys, answers=answers)
-    beside = report_on(store.windows(8), batch_size=2, evaluations=answers)
-    for figure in beside.figures[-2:]:
-        check(figure, capsys, answers=answers)
-    (place / "losses.npz").write_bytes(losses.to_bytes())
-    assert main(["report", "losses.npz", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["figures"]
-    for figure in told:
-        assert json.loads(printed(figure["code"], capsys))["figures"] == told

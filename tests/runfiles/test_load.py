@@ -83,17 +83,6 @@ def test_the_settings_travel_with_the_run_and_are_no_part_of_its_identity(load):
     assert (bare.fingerprint, bare.render_fingerprint) == (run.fingerprint, run.render_fingerprint)
 
 
-def test_a_state_of_the_run_resumes_it(load):
-    run = load(TWO)
-    with tl.Loader(run) as loader:
-        batches = [next(loader).tokens for _ in range(5)]
-        state = json.loads(json.dumps(loader.state_dict()))
-    with tl.Loader(load(TWO)) as again:
-        again.load_state_dict(state)
-        again.seek(3)
-        assert (next(again).tokens == batches[3]).all()
-
-
 def test_from_config_takes_the_same_mapping_with_paths_from_the_working_directory(load, place):
     plain = {"sources": {"wiki": {"store": "stores/wiki", "windows": {"seq_len": 32}}}}
     assert tl.from_config(plain) == load(ONE)
@@ -245,9 +234,9 @@ def test_nothing_is_built_while_something_is_wrong_or_if_it_must_not(load, place
 def test_a_store_that_is_built_for_nobody_is_said_to_be_unused(load, place, caplog):
     caplog.set_level(logging.INFO)
     run = load(TWO, "build.stores.made/other=corpus.jsonl")
-    words = "build.stores.made/other: not used; no source names it."
-    assert run.file.unused == (words,)
-    assert f"run.yaml: {words}" in caplog.text
+    (unused,) = run.file.unused
+    assert unused.startswith("build.stores.made/other: ")
+    assert f"run.yaml: {unused}" in caplog.text
     assert not (place / "made/other").exists()
 
 
@@ -257,17 +246,6 @@ def test_a_store_that_was_built_with_other_settings_is_refused(load, place):
         load(TWO, "build.id_key=id")
     with pytest.raises(tl.ConfigError, match="found 128, but the store was built with 262144"):
         load(TWO, "build.chunk_tokens=128")
-
-
-def test_a_file_is_told_apart_from_a_description_and_both_load(load, place, caplog):
-    caplog.set_level(logging.DEBUG)
-    run = load(ONE)
-    assert "run.yaml: read as a run file." in caplog.text
-    (place / "described.json").write_text(json.dumps(run.describe()))
-    assert tl.load("described.json") == run
-    assert "described.json: read as description of a run." in caplog.text
-    with pytest.raises(FileNotFoundError):
-        tl.load("nowhere.yaml")
 
 
 def test_ready_made_ids_are_built_with_the_tokenizer_none(load, place):
