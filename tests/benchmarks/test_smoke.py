@@ -13,7 +13,6 @@ import pytest
 from benchmarks.__main__ import BY_NAME, JOBS
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("order", "report")
 
 
 @pytest.fixture
@@ -38,11 +37,8 @@ def benchmarks(*words, **variables):
     return done.stdout
 
 
-def slow_unless_quick(jobs):
-    return [job if job in QUICK else pytest.param(job, marks=pytest.mark.slow) for job in jobs]
-
-
-@pytest.mark.parametrize("job", slow_unless_quick([*JOBS, *BY_NAME]))
+@pytest.mark.slow  # tests/mission/test_be_benchmarks.py runs some of them in the default suite
+@pytest.mark.parametrize("job", [*JOBS, *BY_NAME])
 def test_a_benchmark_prints_its_tables_and_removes_what_it_wrote(job, tmp_path, temporary):
     out = benchmarks(
         *(job, "--size", "tiny", "--json", tmp_path / "tables.json"),

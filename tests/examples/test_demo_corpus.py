@@ -74,13 +74,6 @@ def test_prose_is_docstrings_topics_and_texts_but_no_test_data(library, tmp_path
     }
 
 
-def test_no_documentation_and_no_topics_is_no_trouble(library, monkeypatch):
-    monkeypatch.setattr(corpus, "topics", list)
-    assert len(prose(library, [], PLENTY)) == 4
-    assert prose(library / "nothing", [], PLENTY) == ()
-    assert code(library / "nothing", PLENTY) == ()
-
-
 def test_the_choice_is_the_same_every_time_sorted_unique_and_within_the_budget():
     budget = 300_000
     first, second = code(STDLIB, budget), code(STDLIB, budget)
@@ -90,24 +83,6 @@ def test_the_choice_is_the_same_every_time_sorted_unique_and_within_the_budget()
     assert len({one.text for one in first}) == len(first)
     assert 0 < sum(len(one.text.encode()) for one in first) <= budget
     assert not any("site-packages" in name or name.startswith("/") for name in ids)
-
-
-def test_a_small_budget_is_a_part_of_a_larger_one():
-    small, large = ({one.id for one in code(STDLIB, size)} for size in (100_000, 400_000))
-    assert small < large
-
-
-def test_real_prose_is_found_without_importing_what_it_describes():
-    import sys
-
-    before = set(sys.modules)
-    found = prose(STDLIB, [], 200_000)
-    assert found
-    assert set(sys.modules) - before <= {"pydoc_data", "pydoc_data.topics"}
-
-
-def test_a_document_too_long_for_the_budget_is_still_taken_when_it_is_the_only_one(library):
-    assert len(code(library, 1)) == 1
 
 
 def test_docstrings_are_named_by_where_they_stand():

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "trainers"
-SCRIPTS = ("grain_loop", "jax_loop", "levanter_rows", "lightning_fit")
 
 
-def output(name, tmp_path, **environment):
+def output(name, tmp_path, *arguments, **environment):
     script = FOLDER / f"{name}.py"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), *arguments],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporary), **environment},
         capture_output=True,
@@ -26,13 +25,6 @@ def output(name, tmp_path, **environment):
     assert done.returncode == 0, done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["temporary"]
     return [line for line in done.stdout.splitlines() if line]
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_has_fewer_than_30_lines_of_code(name):
-    lines = (FOLDER / f"{name}.py").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) < 30
-    assert len(lines) <= 30
 
 
 @pytest.mark.slow
@@ -64,3 +56,15 @@ def test_the_script_for_levanter_goes_on_at_the_step_where_it_stopped(tmp_path):
     assert [line.split(":")[0] for line in lines] == [f"step {n}" for n in range(5)]
     assert all(line.endswith("targets, the same: True") for line in lines)
     assert len({line.split()[2] for line in lines}) > 1  # other rows in other steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf_trainer", "trl_sft", "accelerate_loop"])
+def test_a_script_for_hugging_face_resumes_exactly(tmp_path, name):
+    *_, last = output(name, tmp_path)
+    assert last == "resumed after 5 steps, all losses as without: True"
+
+
+def test_the_script_for_conversations_trains_what_the_assistant_said(tmp_path):
+    text = "\n".join(output("chat_sft", tmp_path, "temporary/s", PYTHONWARNINGS="error"))
+    assert r"trained: '4.\nYes.\n'" in text

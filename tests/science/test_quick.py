@@ -18,8 +18,7 @@ EVERY = pytest.mark.parametrize("one", EXPERIMENTS.values(), ids=EXPERIMENTS)
 @pytest.mark.parametrize(
     "one",
     [
-        # five processes that import torch
-        pytest.param(one, id=name, marks=pytest.mark.slow if name == "resume" else ())
+        pytest.param(one, id=name, marks=() if name in ("packing", "splice") else pytest.mark.slow)
         for name, one in EXPERIMENTS.items()
     ],
 )
