@@ -331,3 +331,29 @@ def test_info_and_verify_say_what_is_guarded(tmp_path, name):
 def test_a_tokenloom_store_has_its_seal_inside(tmp_path):
     write_store(tmp_path / "own", [[[1]]])
     assert str(tmp_path / "own") in command("seal", tmp_path / "own", code=2)
+
+
+def test_a_changed_bit_of_a_file_that_is_too_large_to_be_sampled_is_found_when_it_is_read(tmp_path):
+    """Opening looks at some places of a file; the seal knows every byte."""
+    documents = some_documents(count=1000, longest=1200)
+    path, said, expected = sealed(tmp_path, "megatron uint16", documents)
+    file = tmp_path / "corpus.bin"
+    size, stamp, raw = file.stat().st_size, file.stat(), file.read_bytes()
+    assert size > 4 * 64 * 4096
+    unseen = 0
+    for place in range(size // 9, size - 1, size // 9):
+        changed = bytearray(raw)
+        changed[place] ^= 4
+        file.write_bytes(changed)
+        os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        try:
+            store = tl.open(path, cache_bytes=0, **said)
+        except tl.StoreError:
+            continue  # this place is one of the sample
+        unseen += 1
+        edges = np.cumsum([0, *map(len, expected)])
+        document = int(np.searchsorted(edges, place // 2, side="right")) - 1
+        with pytest.raises(tl.StoreCorrupt, match="corpus"):
+            store.document(document)
+        assert not store.check(progress=False).ok
+    assert unseen > 3
