@@ -73,7 +73,7 @@ def test_a_block_mask_holds_every_block_that_the_dense_mask_touches(ids, causal)
 def test_ids_of_numpy_move_to_the_device_of_the_indices():
     may = attention.mask_mod(np.array([[1, 1, 2]]))
     there = torch.tensor([1, 2], device="meta")
-    assert may(torch.tensor(0, device="meta"), 0, there, there).device.type == "meta"
+    assert may(torch.zeros_like(there), 0, there, there).device.type == "meta"
 
 
 def test_flex_attention_equals_attention_with_the_dense_mask():
