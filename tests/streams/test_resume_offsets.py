@@ -6,10 +6,10 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 import tokenloom as tl
-from tokenloom.streams.checkpoint import Offset, align_rows, locate_row, read_offsets, write_offsets
-from tokenloom.streams.interleaved import interleave
+from tokenloom.streams import Offset, interleave, locate_row, read_offsets, write_offsets
 
 
 def entry(spec, rows=None, tokens=None, **more):
@@ -82,65 +82,56 @@ def test_no_spec_begins_below_the_baseline(history):
 
 # -- what is refused ---------------------------------------------------------------------------
 
-DAMAGED = {
-    "text": ("x", "checkpoint: found 'x', allowed: an object"),
-    "datasets": ({"datasets": {}}, "datasets: found {}, allowed: a list"),
-    "an entry": (checkpoint(3), r"datasets\[0\]: found 3, allowed: an object"),
-    "no spec": (checkpoint({"row_offset": 1}), r"datasets\[0\]\.spec: found None"),
-    "a spec twice": (
-        checkpoint(entry("a", 1, 1), entry("a", 2, 2)),
-        r"datasets\[1\]\.spec: found 'a' twice",
-    ),
-    "negative rows": (checkpoint(entry("a", -1, 1)), r"datasets\[0\]\.row_offset: found -1"),
-    "rows as text": (checkpoint(entry("a", "7", 1)), r"row_offset: found '7'"),
-    "rows that are null": ({"datasets": [{"spec": "a", "row_offset": None}]}, "found None"),
-    "a bool": (checkpoint(entry("a", True, 1)), "row_offset: found True"),
-    "fractions": (checkpoint(entry("a", 1, 1.5)), r"token_offset: found 1\.5"),
-    "NaN": (checkpoint(entry("a", 1, float("nan"))), "token_offset: found nan"),
-    "too many": (checkpoint(entry("a", 1, 1 << 63)), "token_offset: found 9223372036854775808"),
-    "too long to show": (checkpoint(entry("a", 1, 10**5000)), "that cannot be shown"),
-    "active": (checkpoint(entry("a", 1, 1), active=["b"]), r"active: found \['b'\]"),
-    "active as text": (checkpoint(entry("a", 1, 1), active="a"), "active: found 'a'"),
-}
+DAMAGED = [
+    ("x", "'x'"),
+    ({"datasets": {}}, "datasets"),
+    (checkpoint(3), "datasets[0]"),
+    (checkpoint({"row_offset": 1}), "datasets[0].spec"),
+    (checkpoint(entry("a", 1, 1), entry("a", 2, 2)), "datasets[1].spec"),
+    (checkpoint(entry("a", -1, 1)), "datasets[0].row_offset"),
+    (checkpoint(entry("a", "7", 1)), "row_offset"),
+    ({"datasets": [{"spec": "a", "row_offset": None}]}, "row_offset"),
+    (checkpoint(entry("a", True, 1)), "row_offset"),
+    (checkpoint(entry("a", 1, float("nan"))), "token_offset"),
+    (checkpoint(entry("a", 1, 1 << 63)), "token_offset"),
+    (checkpoint(entry("a", 1, 10**5000)), "token_offset"),
+    (checkpoint(entry("a", 1, 1), active=["b"]), "active"),
+    (checkpoint(entry("a", 1, 1), active="a"), "active"),
+]
 
 
-@pytest.mark.parametrize(("wrong", "match"), DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_checkpoint_is_refused_by_both(wrong, match):
-    with pytest.raises(tl.StateError, match=match):
-        read_offsets(wrong, ["a"])
-    with pytest.raises(tl.StateError, match="It is not a checkpoint of offsets"):
-        write_offsets({"a": Offset(1, 1)}, wrong)
+@pytest.mark.parametrize(("wrong", "named"), DAMAGED)
+def test_a_damaged_checkpoint_is_refused_by_both(wrong, named):
+    refused(lambda: read_offsets(wrong, ["a"]), tl.StateError, named)
+    refused(lambda: write_offsets({"a": Offset(1, 1)}, wrong), tl.StateError, named)
 
 
 def test_every_problem_is_named():
-    with pytest.raises(tl.StateError, match=r"(?s)\[0\].*\[1\].*\[2\]"):
-        read_offsets(checkpoint(1, entry("a", -1), entry("b", 1, -1)), ["a"])
-    with pytest.raises(tl.StateError, match="and 10 more"):
-        read_offsets(checkpoint(*range(30)), ["a"])
+    wrong = checkpoint(1, entry("a", -1), entry("b", 1, -1))
+    refused(lambda: read_offsets(wrong, ["a"]), tl.StateError, "[0]", "[1]", "[2]")
+    message = refused(lambda: read_offsets(checkpoint(*range(30)), ["a"]), tl.StateError, 10)
+    assert len(message.splitlines()) < 30
 
 
 @pytest.mark.parametrize(
-    ("call", "match"),
+    ("call", "named"),
     [
-        (lambda: read_offsets(None, ["a"], missing="base"), "missing: found 'base'.*'baseline'"),
-        (lambda: read_offsets(None, "abc"), "specs: found the text 'abc'"),
-        (lambda: read_offsets(None, ["a", "a"]), "specs: found 'a'"),
-        (lambda: read_offsets(None, [3]), "specs: found 3"),
-        (lambda: write_offsets({"a": Offset()}, active=["b"]), "active: found 'b'"),
-        (lambda: Offset(-1, 0), "rows: found -1"),
-        (lambda: Offset(0, 1.5), r"tokens: found 1\.5"),
-        (lambda: align_rows({"a": 3}, {"a": -1}), r"totals\.a: found -1"),
-        (lambda: locate_row([3, -1], 0), r"shard_rows\[1\]: found -1"),
-        (lambda: locate_row([3], -1), "row: found -1"),
+        (lambda: read_offsets(None, ["a"], missing="base"), ("missing", "'base'", "'baseline'")),
+        (lambda: read_offsets(None, "abc"), ("specs", "'abc'")),
+        (lambda: read_offsets(None, ["a", "a"]), ("specs", "'a'")),
+        (lambda: read_offsets(None, [3]), ("specs", 3)),
+        (lambda: write_offsets({"a": Offset()}, active=["b"]), ("active", "'b'")),
+        (lambda: Offset(-1, 0), ("rows", -1)),
+        (lambda: Offset(0, 1.5), ("tokens", 1.5)),
+        (lambda: locate_row([3, -1], 0), ("shard_rows[1]", -1)),
+        (lambda: locate_row([3], -1), ("row", -1)),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_refused(call, match):
-    with pytest.raises(tl.ConfigError, match=match):
-        call()
+def test_arguments_that_cannot_be_meant_are_refused(call, named):
+    refused(call, tl.ConfigError, *named)
 
 
 def test_offsets_beyond_a_source_are_refused():
     stream = interleave({"a": [[1]] * 3}, offsets={"a": Offset(4, 4)})
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*after 4 rows, but there are only 3"):
-        next(stream)
+    refused(lambda: next(stream), tl.StateError, "sources.a", 4, 3)
     assert list(interleave({"a": [[1]] * 3}, offsets={"a": Offset(3, 3)})) == []

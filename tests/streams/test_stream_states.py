@@ -27,15 +27,15 @@ from streamtoys import (
 )
 
 import tokenloom as tl
-from tokenloom.streams.checkpoint import Offset
-from tokenloom.streams.interleaved import interleave
-from tokenloom.streams.picking import RULES
+from tokenloom.streams import Offset, interleave
+
+RULES = ("least_consumed", "probability", "round_robin")
 
 # -- exact resume ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(corpora, some_weights, stops, st.integers(1, 2), st.sampled_from(sorted(RULES)))
+@given(corpora, some_weights, stops, st.integers(1, 2), st.sampled_from(RULES))
 def test_ck_12_a_state_of_any_moment_goes_on_exactly(kind, sources, weights, stop, epochs, rule):
     """Every step is done by a stream that was made anew and restored just before."""
     assume(kind not in ONCE or (stop != "repeat" and epochs == 1))
@@ -108,8 +108,7 @@ def test_an_iterator_is_read_forward_to_a_state_but_not_back():
     rest.load_state_dict(middle)
     assert tags(rest) == tags(make())[4:]
     before = stream.state_dict()
-    with pytest.raises(tl.StateError, match=r"sources\.a: .* 4 "):
-        stream.load_state_dict(early)
+    refused(lambda: stream.load_state_dict(early), tl.StateError, "sources.a", 4)
     assert stream.state_dict() == before
     assert tags(stream) == tags(make())[8:]
 
@@ -199,7 +198,7 @@ def busy(**given):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"seed": 6}, ["seed: the state has 5, this one 6"]),
+        ({"seed": 6}, ["seed", 5, 6]),
         ({"weights": {"a": 3.0}}, ["weights", "'a': 2.0", "'a': 3.0"]),
         ({"rule": "probability"}, ["rule", "cost"]),
     ],
@@ -217,10 +216,9 @@ def test_a_state_of_other_sources_is_refused_with_a_way_out():
     refused(lambda: other.load_state_dict(state), tl.StateError, "['a', 'b']", "read_offsets")
     listed, other = {"a": [[1]] * 3, "b": [[1]] * 3}, {"b": [[1]] * 3, "a": [[1]] * 3}
     interleave(other).load_state_dict(interleave(listed).state_dict())  # the listing is no matter
-    with pytest.raises(tl.StateError, match=r"\['b', 'a'\]"):
-        interleave(other, rule="round_robin").load_state_dict(
-            interleave(listed, rule="round_robin").state_dict()
-        )
+    turns = interleave(listed, rule="round_robin").state_dict()
+    stream = interleave(other, rule="round_robin")
+    refused(lambda: stream.load_state_dict(turns), tl.StateError, "['b', 'a']")
 
 
 def test_a_source_that_became_shorter_or_another_is_refused():
@@ -229,15 +227,12 @@ def test_a_source_that_became_shorter_or_another_is_refused():
     given = {"weights": {"a": 2.0}, "stop": "repeat", "epochs": 2, "seed": 5}
     stream = interleave(short, **given)
     state["sources"][0] |= {"row": 2}
-    with pytest.raises(tl.StateError, match=r"sources\.a: .* 2 rows"):
-        stream.load_state_dict(state)
+    refused(lambda: stream.load_state_dict(state), tl.StateError, "sources.a", "2 rows")
     stream = interleave(short | {"a": Again(rows_of("a", [2] * 1))}, **given)
     stream.load_state_dict(state)  # only reading tells
-    with pytest.raises(tl.StateError, match=r"sources\.a: .* 2 rows"):
-        list(stream)
+    refused(lambda: list(stream), tl.StateError, "sources.a", "2 rows")
     stream = interleave({"a": rows_of("a", [2] * 4), "b": rows_of("b", [3] * 4)}, **given)
-    with pytest.raises(tl.StateError, match=r"sources\.b: "):
-        stream.load_state_dict(state)
+    refused(lambda: stream.load_state_dict(state), tl.StateError, "sources.b")
 
 
 def test_a_source_whose_state_is_no_json_says_so():
@@ -246,35 +241,28 @@ def test_a_source_whose_state_is_no_json_says_so():
             return {"place": {1, 2}}
 
     stream = interleave({"a": Odd([[1]])})
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*Odd"):
-        stream.state_dict()
+    refused(stream.state_dict, tl.StateError, "sources.a", "Odd")
 
 
-HOSTILE = [
-    (put("format", "tokenloom.interleave/2"), "state.format: found"),
-    (put("pick", 3), "state.pick: "),
-    (drop("picks"), "state.picks: "),
-    (drop("options"), "state.options: "),
-    (drop("options", "seed"), "state.options.seed: "),
-    (put("options", "seed", "5"), "state.options.seed: found '5'"),
-    (put("options", "rule", "any"), "rule: found 'any'"),
-    (put("options", "weights", "a", 0), "weights.a: found 0"),
+HOSTILE = [  # one of each kind
+    (put("format", "tokenloom.interleave/2"), "format"),
+    (put("pick", 3), "pick"),
+    (drop("picks"), "picks"),
+    (drop("options", "seed"), "options.seed"),
+    (put("options", "seed", "5"), "options.seed"),
+    (put("options", "rule", "any"), "rule"),
+    (put("options", "weights", "a", 0), "weights.a"),
     (put("options", "weights", "a", 10**400), "state"),
-    (drop("options", "weights", "a"), "weights: found"),
     (put("picks", 6), "picks"),
-    (put("picks", "7"), "state.picks: found '7'"),
-    (put("sources", 0, "tokens", -1), "sources[0].tokens: found -1"),
-    (put("sources", 0, "cost", 10**400), "cost: found"),
-    (put("sources", 0, "row", True), "row: found True"),
-    (drop("sources", 0, "row"), "sources[0].row: "),
-    (drop("sources", 0), "state.sources: found"),
-    (put("sources", 0, "name", "c"), "state.sources: found"),
-    (put("sources", 0, "name", "b"), "state.sources: found"),
+    (put("sources", 0, "tokens", -1), "sources[0].tokens"),
+    (put("sources", 0, "cost", 10**400), "cost"),
+    (put("sources", 0, "row", True), "row"),
+    (drop("sources", 0), "sources"),
+    (put("sources", 0, "name", "b"), "sources"),
     (put("sources", 0, "row", 99), "row"),
-    (put("sources", 1, "row", 1), "row"),
     (put("sources", 0, "ended", True), "sources"),
-    (put("finished", 0), "state.finished: found 0"),
-    (put("sources", {}), "state.sources: found"),
+    (put("finished", 0), "finished"),
+    (put("sources", {}), "sources"),
 ]
 
 

