@@ -146,3 +146,19 @@ def test_odd_names_are_names(request, server, place, tmp_path):
     assert files(tmp_path / "remote") == files(tmp_path / "local")
     one = tl.build(f"{place}/100%.jsonl", tmp_path / "one", **settings())
     assert one.inputs[0][0].name == "100%.jsonl"
+
+
+def test_a_web_server_has_inputs_that_are_named_one_by_one(corpus, ranges, place, tmp_path):
+    folder, _ = corpus
+    web = f"{ranges.endpoint}/{place.removeprefix('s3://')}"
+    tl.build(str(folder / "a.jsonl"), tmp_path / "local", **settings())
+    tl.build(f"{web}/a.jsonl", tmp_path / "remote", **settings())
+    assert files(tmp_path / "remote") == files(tmp_path / "local")
+    refused(lambda: tl.build(f"{web}/*.jsonl", tmp_path / "s", **settings()), tl.InputError, web)
+
+
+def test_inputs_without_content_are_a_store_without_documents(ranges, place, tmp_path):
+    put(f"{place}/in/a.jsonl", b"")
+    with pytest.warns(UserWarning, match="no documents"):
+        store = tl.build(f"{place}/in", tmp_path / "s", **settings())
+    assert store.num_documents == 0

@@ -1,5 +1,8 @@
 """Pieces of bucket files on a disk: damaged ones are fetched again, and all stay within a bound."""
 
+import errno
+import fcntl
+import itertools
 import os
 import pickle
 import resource
@@ -340,6 +343,32 @@ def test_a_folder_that_others_reach_and_a_bound_below_one_piece_are_refused(url,
         "disk_cache",
         5 if what == "bound" else folder,
     )
+
+
+def test_a_bound_without_a_folder_is_refused(url):
+    refused(lambda: tl.open(url, disk_cache_bytes=LEAST), tl.ConfigError, "disk_cache_bytes", LEAST)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EAGAIN])
+def test_without_a_lock_nothing_is_kept_and_no_token_changes(
+    ranges, url, local, tmp_path, monkeypatch, number
+):
+    """There are no locks on this disk; or another process holds it until it is not waited for."""
+    store = tl.open(url, disk_cache=tmp_path / "pieces", cache_bytes=0)
+    clock = itertools.count(step=100.0)
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", refuse)
+        if number == errno.EAGAIN:
+            patch.setattr(time, "monotonic", lambda: next(clock))
+        found = store.tokens(0, 500)
+    assert np.array_equal(found, local.tokens(0, 500))
+    assert not list((tmp_path / "pieces").glob("[!.]*"))
+    store.tokens(0, 500)
+    assert list((tmp_path / "pieces").glob("[!.]*"))
 
 
 def test_a_pickle_of_a_store_takes_its_cache_along(ranges, url, tmp_path):

@@ -116,3 +116,31 @@ def test_the_environment_is_as_before_when_it_is_gone(monkeypatch):
         assert os.environ["AWS_REGION"] != "here"
     assert os.environ["AWS_REGION"] == "here"
     assert "AWS_ENDPOINT_URL" not in os.environ
+
+
+class Overtaken(dict):
+    """Objects; once one of this name is there, so are those of another builder."""
+
+    def __init__(self, others, name):
+        super().__init__()
+        self.others, self.name = others, name
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        if key.endswith(self.name):
+            for other, data in self.others.items():
+                self.setdefault(other, data)
+
+
+@pytest.mark.parametrize("name", ["shard-00000/page_crc32c/zarr.json", "shard-00000/docs.parquet"])
+def test_a_shard_that_another_build_commits_meanwhile_is_theirs(bucket, name):
+    """The same documents, and one more record that was left out: only the last object differs."""
+    out, theirs = f"{bucket.url}/store", [*TEXTS, {"text": None}]
+    settings = {"tokenizer": "bytes", "progress": False, "on_error": "skip"}
+    others = tl.build(theirs, out, **settings)
+    bucket.objects = Overtaken(bucket.objects, name)
+    with pytest.raises(tl.StoreError, match=out):
+        tl.build(TEXTS, out, **settings)
+    store = tl.open(out)
+    assert store.check(progress=False).problems == ()
+    assert store.inputs[0][0].sha256 == others.inputs[0][0].sha256

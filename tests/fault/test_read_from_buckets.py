@@ -1,15 +1,20 @@
 """A store in a bucket reads as the same store on a disk, with the requests that its plan names."""
 
 import copy
+import functools
 import hashlib
+import http.server
 import multiprocessing
 import pickle
 import socket
+import threading
 import time
 
 import numpy as np
 import pytest
 from buckets import PAYLOAD, asked, delete, get, put, upload
+from plainsource import PlainSource
+from refusals import refused
 from toyruns import KINDS, toy_store
 
 import tokenloom as tl
@@ -302,3 +307,50 @@ def test_commands_take_a_url(url, capsys):
     assert url in capsys.readouterr().out
     assert main(["info", f"{url}-other"]) == 1
     assert f"{url}-other" in capsys.readouterr().err
+
+
+def test_a_source_that_lists_nothing_is_no_source_of_a_bucket(url, tmp_path):
+    refused(lambda: tl.open(url, source=PlainSource(tmp_path)), tl.ConfigError, "source", url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENLOOM_REMOTE_DEADLINE", "soon"),
+        ("TOKENLOOM_REMOTE_DEADLINE", "-1"),
+        ("TOKENLOOM_REMOTE_IN_FLIGHT", "0"),
+    ],
+)
+def test_settings_of_requests_that_make_no_sense_are_refused(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    refused(lambda: tl.open("s3://bucket-of-settings/x"), tl.ConfigError, name, repr(value))
+
+
+@pytest.mark.parametrize(
+    "text", ["s3:/b/x", "file:///x", "s3://b/a/../c", "s3://b/a//c", "s3:///k"]
+)
+def test_a_url_that_names_no_place_is_refused(text):
+    refused(lambda: tl.open(text), tl.ConfigError, "found")
+
+
+def test_a_run_file_without_content_is_told_from_one_that_is_not_there(ranges, place):
+    put(f"{place}/run.yaml", b"")
+    with pytest.raises(tl.ConfigError, match=r"run\.yaml"):
+        tl.load(f"{place}/run.yaml")
+    with pytest.raises(FileNotFoundError, match=r"other\.yaml"):
+        tl.load(f"{place}/other.yaml")
+
+
+def test_a_server_that_gives_whole_files_only_is_told_as_such(local):
+    class Whole(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass  # tests are quiet
+
+    made = functools.partial(Whole, directory=str(local.path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        web = f"http://127.0.0.1:{server.server_port}"
+        refused(lambda: tl.open(web), tl.StoreError, web, "range")
+        server.shutdown()
+        thread.join()

@@ -223,6 +223,14 @@ def test_expired_credentials_stop_a_build_that_resumes(ranges, place, local, req
     assert {n: d for n, d in objects(place).items() if ".tmp-" not in n} == local
 
 
+# -- sizes and places -------------------------------------------------------------------------
+def test_an_upload_of_some_mebibytes_has_more_time_than_a_request(ranges, place, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "4")
+    rows = [{"input_ids": list(range(n, n + 1000))} for n in range(1500)]
+    store = tl.build(rows, place, tokenizer=None, vocab_size=9999, progress=False)
+    assert store.verify(progress=False).ok
+
+
 # -- calls that fail ------------------------------------------------------------------------
 def fail_at(at, out, action):
     """Build until the N-th call of the writer; gives what counted the calls."""
