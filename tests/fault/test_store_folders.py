@@ -1,12 +1,15 @@
 """Folders of stores: which snapshot they are, what is no store, what verify and gc see."""
 
+import errno
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 from commandline import command
 from forge import reseal
@@ -14,7 +17,8 @@ from refusals import refused
 from toystore import random_shards, toy, write_store
 
 import tokenloom as tl
-from tokenloom.testing import FaultFiles
+from tokenloom import cluster
+from tokenloom.testing import FaultFiles, tiny
 
 
 def test_a_missing_store_says_so_and_suggests_the_near_miss(tmp_path):
@@ -233,3 +237,114 @@ def test_a_build_that_died_before_its_first_shard_is_told_as_unfinished(tmp_path
     refused(lambda: tl.open(tmp_path), tl.StoreNotFound, "incomplete", tmp_path)
     (tmp_path / "notes.txt").touch()
     assert "incomplete" not in refused(lambda: tl.open(tmp_path), tl.StoreNotFound, tmp_path)
+
+
+def test_parts_of_a_build_without_a_finish_are_told_as_unfinished(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    cluster.build_part([str(tmp_path / "in.jsonl")], tmp_path / "s", "1/2", tokenizer="bytes")
+    refused(lambda: tl.open(tmp_path / "s"), tl.StoreNotFound, "incomplete", "--finish")
+
+
+# -- what verify and the records say -----------------------------------------------------------
+
+
+def problems_of(root):
+    return "\n".join(tl.open(root).check(progress=False).problems)
+
+
+@pytest.fixture
+def built(tmp_path):
+    rows = [{"text": f"text {n}", "id": f"d{n}"} for n in range(9)]
+    tl.build(rows, tmp_path / "s", tokenizer="bytes", progress=False)
+    return tmp_path / "s"
+
+
+def test_a_shard_of_another_snapshot_is_a_problem(built):
+    reseal(built, shard=lambda record: record.update(snapshot=7))
+    assert "shard-00000" in problems_of(built)
+
+
+def test_a_column_that_is_described_as_another_is_a_problem(built):
+    other = (built / "shard-00000/offsets/zarr.json").read_bytes()
+    reseal(built, files={"input_ids/zarr.json": other})
+    assert "shard-00000/input_ids/zarr.json" in problems_of(built)
+
+
+def test_a_list_of_inputs_that_was_changed_or_is_not_named_is_corrupt(built):
+    path = built / "inputs-000001.json"
+    raw = path.read_bytes()
+    for wrong in (raw + b"\n", raw[:-1] + b" "):
+        path.write_bytes(raw)
+        store = tl.open(built)
+        path.write_bytes(wrong)
+        assert path.name in "\n".join(store.check(progress=False).problems)
+        with pytest.raises(tl.StoreCorrupt, match=path.name):
+            _ = store.inputs
+    path.write_bytes(raw)
+    reseal(built, manifest=lambda record: record["files"].pop(path.name))
+    with pytest.raises(tl.StoreCorrupt, match=path.name):
+        _ = tl.open(built).inputs
+
+
+@pytest.mark.parametrize("name", ["manifest-000001.json", "shard-00000/shard.json"])
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(built, name):
+    (built / name).unlink()
+    os.mkfifo(built / name)
+    with pytest.raises(tl.StoreError, match=re.escape(name)):
+        tl.open(built).document(0)
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_refused(built):
+    (built / ".lock").unlink()
+    os.mkfifo(built / ".lock")
+    with pytest.raises(tl.StoreError, match=r"\.lock"):
+        tl.build([{"text": "b"}], built, tokenizer="bytes", append=True, progress=False)
+
+
+def test_a_disk_without_hard_links_gets_a_store_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    expected = tl.build([{"text": "a"}], tmp_path / "s", tokenizer="bytes", progress=False)
+    monkeypatch.setattr(os, "link", refuse)
+    store = tl.build([{"text": "a"}], tmp_path / "t", tokenizer="bytes", progress=False)
+    assert store.digest == expected.digest
+    assert store.verify(progress=False).ok
+
+
+# -- records and columns -----------------------------------------------------------------------
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else 7
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [({"_input": "x"}, "'_input'"), ({"_record": 1}, "'_record'"), ({"deep": nested(300)}, "deep")],
+    ids=["input", "record", "deep"],
+)
+def test_metadata_that_cannot_be_kept_is_refused_by_its_key(tmp_path, more, named):
+    rows = [{"text": "a"}, {"text": "b", **more}]
+    build = {"tokenizer": "bytes", "progress": False}
+    refused(lambda: tl.build(rows, tmp_path / "s", **build), tl.InputError, named)
+    store = tl.build(rows, tmp_path / "t", **build, on_error="skip")
+    assert store.num_documents == 1
+    kept = tl.build(rows, tmp_path / "u", **build, metadata_keys=[])
+    assert kept.num_documents == 2
+
+
+def test_tokens_that_both_loss_columns_train_on_are_counted(tmp_path):
+    columns = {
+        "loss_mask": ("uint8", lambda ids: ids % 2),
+        "loss_weights": ("float32", lambda ids: (ids % 3) / 2),
+    }
+    store = toy(tmp_path / "s", random_shards(3), columns=columns)
+    ids = store.tokens(0, store.num_tokens)
+    both = (ids % 2 > 0) & (ids % 3 > 0)
+    for limits in ({}, {"loss_chunk_tokens": 7}):
+        with tiny(**limits):
+            assert json.loads(command("info", store.path, "--json"))["trained"] == both.sum()
+            run = tl.open(store.path).windows(16)
+            for batch in tl.Loader(run, 4, untrained="zero"):
+                assert batch.step_loss_tokens == np.count_nonzero(batch.loss_mask)
