@@ -71,13 +71,7 @@ def test_longer_suffixes_are_never_more_likely():
 
 @pytest.mark.parametrize(
     "decoding",
-    [
-        Decoding(),
-        Decoding(top_k=4),
-        Decoding(T=0.7),
-        Decoding(T=0.7, top_k=4),
-        Decoding(T=1.3, top_p=0.9),
-    ],
+    [Decoding(), Decoding(T=0.7, top_k=4), Decoding(T=1.3, top_p=0.9)],
     ids=str,
 )
 def test_draws_of_a_chain_give_the_suffix_as_often_as_computed(decoding):

@@ -18,14 +18,6 @@ def store_of(tmp_path, lengths, size=12, seed=4, **how):
     return tl.build(rows, tmp_path / "store", vocab_size=size, tokenizer=None, **how)
 
 
-@pytest.mark.parametrize(("length", "windows"), [(4096, 800), (105, 2), (104, 1), (100, 1)])
-def test_how_many_windows_a_document_has(tmp_path, length, windows):
-    store = store_of(tmp_path, [length])
-    run = window_run(store)
-    assert len(run) == windows
-    assert run.spans(range(windows)).start.tolist() == list(range(0, 5 * windows, 5))
-
-
 def test_documents_that_are_too_short_have_none_and_that_is_told(tmp_path):
     store = store_of(tmp_path, [99, 105])
     with pytest.warns(UserWarning, match="1 document of 2"):
@@ -35,9 +27,9 @@ def test_documents_that_are_too_short_have_none_and_that_is_told(tmp_path):
     refused(lambda: window_run(store.select(doc_index=0)), tl.ConfigError, 99, 100)
 
 
-@pytest.mark.parametrize("offset", [0, 3])
 @pytest.mark.parametrize(
-    "decoding", [Decoding(), Decoding(T=0.8, top_k=5), Decoding(top_p=0.9)], ids=str
+    ("decoding", "offset"),
+    [(Decoding(), 3), (Decoding(T=0.8, top_k=5), 0), (Decoding(top_p=0.9), 0)],
 )
 def test_every_window_has_the_value_that_it_has_alone(tmp_path, decoding, offset):
     store, chain = store_of(tmp_path, [20, 9, 31]), Markov()

@@ -35,68 +35,44 @@ def test_a_loader_that_is_right_passes():
     assert found.provenance == "index"
 
 
-def test_drop_last_loses_a_tail_in_every_epoch():
-    epochs = [cut(shuffled(seed), 10).reshape(-1) for seed in (0, 1)]
-    found = audit_batches(np.concatenate(epochs), rows=N, epochs=2)
-    assert broken(found) == {"lost"}
-    assert found.laws["lost"].broken == 2 * (N % 10)
+def windows_that_wrap():
+    """Every window is permuted as if it were whole; what is outside wraps around."""
+    first = [i // 16 * 16 for i in range(N)]
+    return np.array([(low + shuffled(low, 16)[i % 16]) % N for i, low in enumerate(first)])
 
 
-def test_a_shuffle_inside_windows_that_wraps_around_loses_and_repeats_rows():
-    window = 16
+A, B = shuffled(0), shuffled(1)
+TAILS = np.concatenate([cut(A, 10).reshape(-1), cut(B, 10).reshape(-1)])
+TOGETHER = np.tile(np.arange(N), 2)[shuffled(3, 2 * N)]
+EVEN = np.append(A, A[0])  # as samplers do that make ranks even
+FILLED = np.append(A, -1)  # ours adds rows that train nothing
 
-    def row(i):
-        """Every window is permuted as if it were whole; what is outside wraps around."""
-        first = i // window * window
-        return (first + shuffled(first, window)[i % window]) % N
-
-    found = audit_batches(np.array([row(i) for i in range(N)]), rows=N, epochs=1)
-    assert {"lost", "repeated"} <= broken(found)
-
-
-def test_epochs_shuffled_together_repeat_rows_before_all_have_come():
-    two = np.tile(np.arange(N), 2)[shuffled(3, 2 * N)]
-    found = audit_batches(two, rows=N, epochs=2)
-    assert {"lost", "repeated"} <= broken(found)
-    assert audit_batches(two, rows=N).ok  # as one collection it is complete
-
-
-def test_a_resume_that_forgets_what_was_prefetched_replays_rows():
-    order = shuffled(0)
-    stream = np.concatenate([order[:60], order[48:]])  # saved three batches of four too late
-    found = audit_batches(stream, rows=N)
-    assert {"replayed"} <= broken(found)
-    skipped = audit_batches(np.concatenate([order[:60], order[64:]]), rows=N)
-    assert broken(skipped) == {"lost"}
+# what a rule gives to each rank, epochs, and the laws that it breaks
+RULES = {
+    "the last batch is dropped": ([TAILS], 2, {"lost"}),
+    "a shuffle inside windows that wraps around": ([windows_that_wrap()], 1, {"lost", "repeated"}),
+    "epochs are shuffled together": ([TOGETHER], 2, {"lost", "repeated"}),
+    "the same, as one collection": ([TOGETHER], None, set()),
+    "saved three batches of four too late": ([np.append(A[:60], A[48:])], None, {"replayed"}),
+    "four rows are skipped": ([np.append(A[:60], A[64:])], None, {"lost"}),
+    "a start index that is not reset": ([np.append(A, B[N - 13 :])], 2, {"lost"}),
+    "ranks iterate the same stream": ([A, A], 1, {"ranks", "repeated"}),
+    "ranks share a stream": ([A[:52], A[52:]], 1, set()),
+    "ranks pad with a row": ([EVEN[0::2], EVEN[1::2]], 1, {"repeated"}),
+    "ranks pad with filler": ([FILLED[0::2], FILLED[1::2]], 1, set()),
+    "the same order in every epoch": ([np.tile(A, 3)], 3, {"fresh_orders"}),
+    "stored order in every epoch": ([np.tile(np.arange(N), 3)], 3, set()),
+}
 
 
-def test_a_start_index_that_is_not_reset_shows_only_the_tail_of_the_next_epoch():
-    first, second = shuffled(0), shuffled(1)
-    stream = np.concatenate([first, second[N - 13 :]])
-    found = audit_batches(stream, rows=N, epochs=2)
-    assert "lost" in broken(found)
-
-
-def test_ranks_that_iterate_the_same_stream_overlap():
-    order = shuffled(0)
-    found = audit_batches(order, order, rows=N, epochs=1)
-    assert {"ranks", "repeated"} <= broken(found)
-    shared = audit_batches(order[:52], order[52:], rows=N, epochs=1)
-    assert shared.ok
-
-
-def test_ranks_that_pad_to_equal_lengths_repeat_a_row():
-    order = np.append(shuffled(0), shuffled(0)[0])  # as samplers do that make ranks even
-    found = audit_batches(order[0::2], order[1::2], rows=N, epochs=1)
-    assert broken(found) >= {"repeated"}
-    filler = np.append(shuffled(0), -1)  # ours adds rows that train nothing
-    assert audit_batches(filler[0::2], filler[1::2], rows=N, epochs=1).ok
-
-
-def test_the_same_order_in_every_epoch_is_found_and_stored_order_is_not_blamed():
-    order = shuffled(0)
-    assert broken(audit_batches(np.tile(order, 3), rows=N, epochs=3)) == {"fresh_orders"}
-    assert audit_batches(np.tile(np.arange(N), 3), rows=N, epochs=3).ok
+@pytest.mark.parametrize("name", RULES)
+def test_the_defects_of_a_rule_are_named(name):
+    ranks, epochs, laws = RULES[name]
+    found = audit_batches(*ranks, rows=N, epochs=epochs)
+    assert laws <= broken(found)
+    assert found.ok == (not laws)
+    if name == "the last batch is dropped":
+        assert found.laws["lost"].broken == 2 * (N % 10)
 
 
 def documents(seed=0, count=200):
