@@ -1,9 +1,14 @@
 """X1, X6: the source itself has no way to run what it reads. Read as a tree, not as text."""
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import toys
 
 import tokenloom
 
@@ -140,3 +145,46 @@ def test_x6_remote_code_is_trusted_nowhere():
     files += ROOT.glob("*.md")
     texts = {path: path.read_bytes().replace(b" ", b"") for path in files}
     assert [str(path) for path, raw in texts.items() if word.encode() in raw] == []
+
+
+def test_x6_a_name_in_the_local_hub_cache_is_used_without_running_its_code(tmp_path):
+    """The cache has the layout of the hub client; a fresh process reads it."""
+    settings = {"eos_token": "<|endoftext|>"}
+    code = {"auto_map": {"AutoTokenizer": ["x.Y", None]}}
+    repositories = {
+        "gpt": {"tokenizer_config": settings, "config": {"model_type": "gpt2"}},
+        "coded": {"tokenizer_config": settings | code},
+        "code-only": {"tokenizer_config": code},
+    }
+    for name, files in repositories.items():
+        root = tmp_path / "hub" / f"models--owner--{name}"
+        snapshot = root / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (root / "refs").mkdir()
+        (root / "refs" / "main").write_text("0" * 40)
+        for file, content in files.items():
+            (snapshot / f"{file}.json").write_text(json.dumps(content))
+        (snapshot / "tokenizer.json").write_text(toys.bpe_json())
+        (snapshot / "x.py").write_text("raise SystemExit('remote code ran')")
+    (snapshot / "tokenizer.json").unlink()
+    script = (
+        "import sys, tokenloom as tl\n"
+        f"for name in {list(repositories)}:\n"
+        "    try:\n"
+        "        rows, out = [{'text': 'a'}], f'{sys.argv[1]}/{name}'\n"
+        "        own = tl.build(rows, out, tokenizer='owner/' + name).tokenizer\n"
+        "        print(own.kind, own.name, own.eos, own.vocab_size)\n"
+        "    except Exception as problem:\n"
+        "        print(type(problem).__name__, 'never run' in str(problem))\n"
+    )
+    env = os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    env.pop("HF_HUB_CACHE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, env=env,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "tokenizers owner/gpt 0 1000",
+        "tokenizers owner/coded 0 1000",
+        "TokenizerError True",
+    ], done.stderr

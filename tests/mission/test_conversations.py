@@ -417,7 +417,7 @@ def many(count=60):
     return [{**chat(*turns[n % 2]), "n": n} for n in range(count)]
 
 
-def test_every_kind_of_input_and_any_number_of_workers_give_the_same_store(tmp_path, build):
+def test_every_kind_of_input_gives_the_same_store(tmp_path, build):
     rows = many()
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=7)
@@ -427,12 +427,10 @@ def test_every_kind_of_input_and_any_number_of_workers_give_the_same_store(tmp_p
         "jsonl": lambda: tmp_path / "a.jsonl",
         "parquet": lambda: tmp_path / "a.parquet",
         "dataset": lambda: datasets.Dataset.from_list(rows),
-        "generator": lambda: iter(rows),
     }
     for template in (CHATML, MARKED):
         how = {"tokenizer": own, "chat_template": template, "block_bytes": 700}
         found = {name: build(make(), **how).digest for name, make in inputs.items()}
-        found["workers"] = build(tmp_path / "a.jsonl", workers=2, **how).digest
         found["few keys"] = build(tmp_path / "a.parquet", metadata_keys=["n"], **how).digest
         assert len(set(found.values())) == 1, found
 

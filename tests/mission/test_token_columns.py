@@ -445,20 +445,6 @@ def test_text_is_tokenised_where_a_record_has_both(tmp_path):
         tl.build([{"body": "hi"}], tmp_path / "u", tokenizer="bytes")
 
 
-def test_a_tokenizer_of_this_process_beside_ids_needs_no_process(tmp_path, caplog):
-    rows = [{"input_ids": [1, 2]}] * 3
-    store = tl.build(
-        rows,
-        tmp_path / "s",
-        tokenizer=lambda text: [1],
-        vocab_size=9,
-        ids_key="input_ids",
-        workers=2,
-    )
-    assert store.num_tokens == 6
-    assert "one process" not in caplog.text
-
-
 # -- columns that were asked for -----------------------------------------------------------
 def test_columns_that_were_asked_for_do_not_hide_the_others(tmp_path):
     row = {"input_ids": [1, 2], "labels": [-100, 2], "score": [0.5, 1]}

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -244,47 +243,6 @@ def test_a_function_may_give_any_sequence_of_integers(build, result):
 )
 def test_what_a_function_gives_is_checked(build, result, named):
     refused(lambda: build(lambda text: result, "x", vocab_size=100), tl.TokenizerError, named)
-
-
-def test_a_name_in_the_local_hub_cache_is_used_without_running_its_code(tmp_path):
-    """The cache has the layout of the hub client; a fresh process reads it."""
-    settings_ = {"eos_token": "<|endoftext|>"}
-    code = {"auto_map": {"AutoTokenizer": ["x.Y", None]}}
-    repositories = {
-        "gpt": {"tokenizer_config": settings_, "config": {"model_type": "gpt2"}},
-        "coded": {"tokenizer_config": settings_ | code},
-        "code-only": {"tokenizer_config": code},
-    }
-    for name, files in repositories.items():
-        root = tmp_path / "hub" / f"models--owner--{name}"
-        snapshot = root / "snapshots" / ("0" * 40)
-        snapshot.mkdir(parents=True)
-        (root / "refs").mkdir()
-        (root / "refs" / "main").write_text("0" * 40)
-        save(snapshot, toys.bpe_json(), **files)
-        (snapshot / "x.py").write_text("raise SystemExit('remote code ran')")
-    (snapshot / "tokenizer.json").unlink()
-    script = (
-        "import sys, tokenloom as tl\n"
-        f"for name in {list(repositories)}:\n"
-        "    try:\n"
-        "        rows, out = [{'text': 'a'}], f'{sys.argv[1]}/{name}'\n"
-        "        own = tl.build(rows, out, tokenizer='owner/' + name).tokenizer\n"
-        "        print(own.kind, own.name, own.eos, own.vocab_size)\n"
-        "    except Exception as problem:\n"
-        "        print(type(problem).__name__, 'never run' in str(problem))\n"
-    )
-    env = os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    env.pop("HF_HUB_CACHE", None)
-    done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, env=env,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == [
-        "tokenizers owner/gpt 0 1000",
-        "tokenizers owner/coded 0 1000",
-        "TokenizerError True",
-    ], done.stderr
 
 
 def test_a_tiktoken_name_is_loaded_from_its_cache_and_never_downloaded(

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from commandline import command
 from kit import QUICK, SMALL, assert_same_tree, tree, write_corpus
 from refusals import refused
 
@@ -72,20 +73,20 @@ def test_a_build_in_one_part_is_a_plain_build(tmp_path):
     assert_same_tree(tmp_path / "b", tree(tmp_path / "a"))
 
 
-def test_parts_by_the_command_in_any_order_are_one_build(tmp_path, cli):
+def test_parts_by_the_command_in_any_order_are_one_build(tmp_path):
     inputs = mixed_corpus(tmp_path / "in")
     common = [*inputs, "-t", "bytes", "-o", tmp_path / "parts", "--shard-tokens", 300]
     options = {"tokenizer": "bytes", "shard_tokens": 300, "files": QUICK}
     tl.build(inputs, tmp_path / "one", stretches=3, **options)
-    cli("build", *common, "--part", "3/3")
-    cli("build", *common, "--part", "1/3")
-    said = cli("build", *common, "--finish", code=1)
+    command("build", *common, "--part", "3/3")
+    command("build", *common, "--part", "1/3")
+    said = command("build", *common, "--finish", code=1)
     assert "2" in said  # the part that is missing
     assert not list((tmp_path / "parts").glob("manifest*"))
-    cli("build", *common, "--part", "1/3")  # again: nothing to do
+    command("build", *common, "--part", "1/3")  # again: nothing to do
     refused(lambda: part(inputs, tmp_path / "parts", "2/4", **options), tl.StoreExists, "4")
-    cli("build", *common, "--part", "2/3")
-    cli("build", *common, "--finish")
+    command("build", *common, "--part", "2/3")
+    command("build", *common, "--finish")
     assert_same_tree(tmp_path / "parts", tree(tmp_path / "one"))
     more = write_lines(tmp_path / "more.jsonl", rows_of(30, 900))
     for which in ("2/2", "1/2"):
@@ -231,14 +232,14 @@ def test_a_build_in_parts_that_dies_continues_to_the_same_bytes(tmp_path):
         assert_same_tree(out, expected, f"died at call {at}")
 
 
-def test_an_unfinished_build_in_parts_is_no_store_and_gc_removes_it(tmp_path, cli):
+def test_an_unfinished_build_in_parts_is_no_store_and_gc_removes_it(tmp_path):
     inputs = write_corpus(tmp_path / "in", count=40)
     part(inputs, tmp_path / "s", "2/4", **SMALL)
     refused(lambda: tl.open(tmp_path / "s"), tl.StoreNotFound, "--part", "--finish")
     refused(lambda: tl.build(inputs, tmp_path / "s", **SMALL), tl.StoreExists, "Finish")
     names = set(tree(tmp_path / "s"))
-    said = json.loads(cli("gc", tmp_path / "s", "--json"))
+    said = json.loads(command("gc", tmp_path / "s", "--json"))
     assert {name for name in names if "/" not in name} <= set(said["unfinished"]) | {".lock"}
-    cli("gc", tmp_path / "s", "--unfinished")
+    command("gc", tmp_path / "s", "--unfinished")
     assert tree(tmp_path / "s") == {}
     assert tl.build(inputs, tmp_path / "s", **SMALL).num_documents == 40
