@@ -367,6 +367,24 @@ def test_a_store_without_anything_to_tell_has_no_such_file(tmp_path):
     assert [p.name for p in (tmp_path / "s").rglob("skipped*")] == []
 
 
+def test_places_and_reasons_beyond_a_bound_are_only_counted(tmp_path):
+    (tmp_path / "a.jsonl").write_text("x\n" * 100_050 + '{"text": "good"}\n')
+    options = {"tokenizer": "bytes", "on_error": "skip", "files": QUICK}
+    store = tl.build(tmp_path / "a.jsonl", tmp_path / "s", **options)
+    assert (store.num_documents, store.metadata(0)["_record"]) == (1, 100_050)
+    assert len(listed(tmp_path / "s")) == 100_000
+
+    def fail(record):
+        raise type(f"E{record['n']}", (Exception,), {})
+
+    rows = [{"text": "a", "n": n} for n in range(1010)]
+    with pytest.warns(UserWarning, match="1,010 records skipped"):
+        tl.build(rows, tmp_path / "t", transform=fail, **options)
+    reasons = {place["reason"] for place in listed(tmp_path / "t")}
+    assert len(reasons) == 1001
+    assert "skipped: other reasons" in reasons
+
+
 # -- nothing to train on -------------------------------------------------------------------
 
 

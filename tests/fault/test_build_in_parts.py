@@ -1,7 +1,9 @@
 """Builds in parts: same number, same bytes; another number, the same documents and runs."""
 
+import functools
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -243,3 +245,77 @@ def test_an_unfinished_build_in_parts_is_no_store_and_gc_removes_it(tmp_path):
     command("gc", tmp_path / "s", "--unfinished")
     assert tree(tmp_path / "s") == {}
     assert tl.build(inputs, tmp_path / "s", **SMALL).num_documents == 40
+
+
+def test_parts_that_cannot_be_meant_are_refused(tmp_path):
+    inputs = write_corpus(tmp_path / "in", count=40, files=2)
+    for which in ("1/1", "0/2", "3/2", "1/99999", "x", 3):
+        call = functools.partial(part, inputs, tmp_path / "s", which, **SMALL)
+        refused(call, tl.ConfigError, "part" if which != "1/1" else "1")
+    nothing = functools.partial(cluster.build_part, inputs, tmp_path / "s", "1/2")
+    refused(nothing, tl.ConfigError, "tokenizer")
+    refused(lambda: finish(inputs, tmp_path / "s", **SMALL), tl.StoreNotFound, "--part")
+    append = functools.partial(part, inputs, tmp_path / "s", "1/2", append=True, **SMALL)
+    refused(append, tl.StoreNotFound, "append")
+    assert not (tmp_path / "s").exists()
+    part(inputs, tmp_path / "s", "1/2", **SMALL)
+    other = [*inputs, write_lines(tmp_path / "more.jsonl", rows_of(9))]
+    for changed in (other, inputs[::-1]):
+        call = functools.partial(part, changed, tmp_path / "s", "2/2", **SMALL)
+        refused(call, tl.StoreExists, "inputs")
+
+
+def test_a_part_of_a_published_build_is_not_needed_and_other_content_is_refused(tmp_path):
+    source = write_lines(tmp_path / "a.jsonl", rows_of(60))
+    for which in ("1/2", "2/2"):
+        part(source, tmp_path / "s", which, **TINY)
+    store = finish(source, tmp_path / "s", **TINY)
+    before = tree(tmp_path / "s")
+    part(source, tmp_path / "s", "1/2", **TINY)
+    assert finish(source, tmp_path / "s", **TINY).digest == store.digest
+    assert_same_tree(tmp_path / "s", before)
+    clean = source.read_bytes()
+    source.write_bytes(clean.replace(b"d5", b"d9"))
+    parts = [functools.partial(part, source, tmp_path / "s", n, **TINY) for n in ("1/2", "2/2")]
+    refused(lambda: [call() for call in parts], tl.StoreExists, "a.jsonl")
+    again = functools.partial(tl.build, source, tmp_path / "s", stretches=2, files=QUICK, **TINY)
+    refused(again, tl.StoreExists, "inputs")
+    assert again(overwrite=True).metadata(5)["id"] == "d9"
+
+
+def test_a_shard_that_was_lost_before_the_finish_is_found(tmp_path):
+    source = write_lines(tmp_path / "a.jsonl", rows_of(60))
+    for which in ("1/2", "2/2"):
+        part(source, tmp_path / "s", which, **TINY)
+    shutil.rmtree(tmp_path / "s" / shards(tmp_path / "s")[0])
+    call = functools.partial(finish, source, tmp_path / "s", **TINY)
+    refused(call, tl.StoreCorrupt, shards(tmp_path / "s")[0][:6])
+    assert not list((tmp_path / "s").glob("manifest-*"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "rows"])
+def test_a_bad_record_of_a_later_part_has_its_number(tmp_path, kind):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [*rows_of(2000), {"text": None, "id": "x"}, *rows_of(9)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=100)
+    inputs = tmp_path / "a.parquet" if kind == "parquet" else rows
+    call = functools.partial(tl.build, inputs, tmp_path / "s", tokenizer="bytes", stretches=2)
+    refused(call, tl.InputError, "record 2000")
+
+
+def test_parts_in_a_bucket_and_what_is_collected_there(tmp_path):
+    inputs, url = mixed_corpus(tmp_path / "in"), "memory://parts/s"
+    options = {"tokenizer": "bytes", "progress": False, "shard_tokens": 300}
+    cluster.build_part(inputs, url, "2/2", **options)
+    assert "--idle-hours" in command("gc", url, "--unfinished", code=1)  # perhaps it still runs
+    names = json.loads(command("gc", url, "--unfinished", "--idle-hours", 0, "--dry-run", "--json"))
+    removed = json.loads(command("gc", url, "--unfinished", "--idle-hours", 0, "--json"))
+    assert names["removed"] == removed["removed"] != []
+    one = tl.build(inputs, url, stretches=2, **options)
+    assert one.digest == tl.build(inputs, tmp_path / "one", stretches=2, **options).digest
+    other = tl.build([{"text": "new"}], url, tokenizer="bytes", overwrite=True, progress=False)
+    assert (other.num_documents, tl.open(url).digest) == (1, other.digest)
+    command("gc", url, "--old-snapshots", "--idle-hours", 0)
+    assert tl.open(url).check(progress=False).ok

@@ -333,5 +333,6 @@ def test_objects_of_a_bucket_are_inputs_as_files_are(corpus, bucket, read):
     assert shape(read(f"lines:{bucket.url}/wiki.jsonl")) == [("lines", "wiki.jsonl")]
     assert [one.sha256 for one in read(f"{bucket.url}/a.py")] == [hashlib.sha256(b"a").hexdigest()]
     bucket.put("x.jsonl.gz", LINE)
-    for wrong in ("x.jsonl.gz", "nowhere.jsonl", "*.xyz"):
+    bucket.put("pictures/a.png", b"x")
+    for wrong in ("x.jsonl.gz", "nowhere.jsonl", "*.xyz", "pictures"):
         refused(functools.partial(read, f"{bucket.url}/{wrong}"), tl.InputError, wrong)
