@@ -1,6 +1,6 @@
 """Ruling 40: loops over epochs. A pass is n examples; the next loop is the next pass, fresh.
 
-The same for the DataLoader of torch and for the batches of JAX.
+The same for the DataLoader of torch and for the loop under an iterator of Grain.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from refusals import refused
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.integrations.jax import batches
+from tokenloom.integrations.grain import iterator
 from tokenloom.integrations.torch import dataloader
 
 
@@ -26,14 +26,14 @@ def store(tmp_path_factory):
 
 LOOPS = {
     "torch": lambda run, size, **given: dataloader(run, size, contract=None, **given),
-    "jax": lambda run, size, **given: batches(run, size, contract="plain", **given),
+    "grain": lambda run, size, **given: iterator(run, size, contract="plain", **given).loop,
 }
 
 
 @pytest.fixture(params=LOOPS)
 def looped(request):
     """Makes an iterable whose loops are passes: of steps with `index` and `input_ids`."""
-    fields = {"torch": ("index", "input_ids", "examples_after"), "jax": ("index",)}[request.param]
+    fields = ("index", "input_ids", "examples_after")
     return lambda run, size, **given: LOOPS[request.param](run, size, fields=fields, **given)
 
 
@@ -70,7 +70,7 @@ def test_every_loop_is_the_next_n_examples_of_the_run_without_its_end(store, loo
         assert indices(made) == steps
         assert examples(loop) == 37 * (number + 1)  # what a pass drops counts at its end
         for step, wanted in zip(made, steps, strict=True):
-            tokens = np.asarray(step.get("input_ids", step.get("inputs")))
+            tokens = np.asarray(step["input_ids"])
             assert (tokens[: len(wanted)] == endless.batch(wanted).tokens).all()
     assert loop.epoch == 3
 
@@ -89,8 +89,7 @@ def test_a_position_after_each_step_is_that_of_what_was_handed_over(store, loope
             after = -(-wanted[-1] // 37) * 37 if last else wanted[-1] + 1
             state = loop.state_dict()
             assert (state["examples"], state["step"]) == (after, step)
-            if "examples_after" in one:
-                assert np.asarray(one["examples_after"]).tolist() == [after] * 5
+            assert np.asarray(one["examples_after"]).tolist() == [after] * 5
 
 
 @given(
