@@ -1,7 +1,7 @@
 """The recipes of docs/from-what-you-have.md, on files that each project's own writer made.
 
-What a peer writes and what it reads are tried in one process each, which imports it once: 20
-CPU-seconds for four of them, most of that imports. A peer that cannot be installed or imported is a
+What a peer writes and what it reads are tried in one process each, which imports it once: most of
+the time is imports, half of it those of litdata. A peer that cannot be installed or imported is a
 failure with its reason, never a skip.
 """
 
@@ -52,7 +52,9 @@ def test_a_recipe_opens_what_the_project_wrote(name, tmp_path, monkeypatch):
     opened_by_its_recipe(name, told)
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one == "litdata")) for one in READ]
+)
 def test_a_recipe_opens_what_a_peer_wrote_and_the_peer_reads_an_export(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     to, columns = READ[name]

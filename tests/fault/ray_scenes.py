@@ -1,4 +1,4 @@
-"""What happens on Ray, one scene a process; run by `test_ray` as a script.
+"""What happens on Ray, one scene a process; run by `test_builds_on_ray` as a script.
 
 ::
 
@@ -81,7 +81,7 @@ def scene_smoke(folder):
         lines = [json.dumps({"text": f"{day[:3]} {number:03}"}) for number in range(40)]
         path = folder / day / "part.jsonl"
         path.write_text("\n".join(lines))
-        options = {"tokenizer": "bytes", "block_bytes": 200, "stretches": 3, "progress": False}
+        options = {"tokenizer": "bytes", "block_bytes": 200, "stretches": 3, "progress": True}
         stores = [
             tl.build(path, folder / f"{day}-{executor}", executor=executor, **options)
             for executor in ("local", "ray")

@@ -176,18 +176,26 @@ def test_an_executor_that_makes_no_sense_is_refused(tmp_path, executor):
     )
 
 
-@pytest.mark.parametrize("executor", ["ray", "ray:auto"])
-def test_ray_client_is_refused_by_whatever_way_it_comes(tmp_path, monkeypatch, executor):
-    """`RAY_ADDRESS` stands for "ray" and for "auto"; with a client, `ray` is the client's."""
-    started = []
-    client = SimpleNamespace(is_connected=lambda: stub.connected)
-    stub = SimpleNamespace(
-        connected=False,
+@pytest.fixture
+def stub(monkeypatch):
+    """A module `ray` that is connected to what a test says, and must not be started."""
+    client = SimpleNamespace(is_connected=lambda: made.client)
+    made = SimpleNamespace(
+        client=False,
+        cluster=None,
         util=SimpleNamespace(client=SimpleNamespace(ray=client)),
-        is_initialized=lambda: stub.connected,
-        init=lambda *given, **named: started.append(given),
+        is_initialized=lambda: made.client or made.cluster is not None,
+        get_runtime_context=lambda: SimpleNamespace(gcs_address=made.cluster),
+        init=lambda *given, **named: pytest.fail("Ray was started"),
     )
-    monkeypatch.setitem(sys.modules, "ray", stub)
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return made
+
+
+@pytest.mark.parametrize("executor", ["ray", "ray:auto"])
+def test_ray_client_is_refused_by_whatever_way_it_comes(tmp_path, monkeypatch, stub, executor):
+    """`RAY_ADDRESS` stands for "ray" and for "auto"; with a client, `ray` is the client's."""
     inputs = write_corpus(tmp_path / "in")
     build = {"tokenizer": "bytes", "stretches": 2, "executor": executor}
     monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.5:10001")
@@ -195,6 +203,18 @@ def test_ray_client_is_refused_by_whatever_way_it_comes(tmp_path, monkeypatch, e
         lambda: tl.build(inputs, tmp_path / "s", **build), tl.ConfigError, "ray://10.0.0.5:10001"
     )
     monkeypatch.delenv("RAY_ADDRESS")
-    stub.connected = True
+    stub.client = True
     refused(lambda: tl.build(inputs, tmp_path / "s", **build), tl.ConfigError, "Client")
-    assert not started
+
+
+def test_another_cluster_than_the_connected_one_and_none_at_all_are_refused(tmp_path, stub):
+    inputs = write_corpus(tmp_path / "in")
+
+    def build(executor):
+        own = {"tokenizer": "bytes", "stretches": 2, "executor": executor}
+        return lambda: tl.build(inputs, tmp_path / "s", **own)
+
+    refused(build("ray:127.0.0.1:1"), tl.WorkerError, "127.0.0.1:1")
+    stub.cluster = "127.0.0.1:6379"
+    for other in ("ray:127.0.0.1:6380", "ray:local"):
+        refused(build(other), tl.ConfigError, repr(other), "127.0.0.1:6379")

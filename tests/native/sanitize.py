@@ -15,12 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TESTS = ["tests/batch/test_cells.py", "tests/random/test_compiled_order.py"]
-TESTS += [
-    "tests/layout/pack/test_packers.py",
-    "tests/mixture/test_compiled_merge.py",
-    "tests/store/test_payload.py",
+TESTS = [  # whose loops are compared with slow ones
     "tests/native",
+    "tests/laws/test_order_laws.py",
+    "tests/laws/test_row_laws.py",
+    "tests/fault/test_reads_in_place.py",
 ]
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
 FLAGS += [
@@ -67,7 +66,7 @@ def build(folder, changes=()):
 
 
 COUNTS_MEMORY = (  # of which a sanitizer takes its own
-    "tests/store/test_payload.py::test_a_store_much_larger_than_the_cache_is_read_in_little_memory"
+    "tests/fault/test_reads_in_place.py::test_a_store_much_larger_than_the_cache_is_read_in_little_memory"
 )
 
 
