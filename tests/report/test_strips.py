@@ -1,11 +1,10 @@
-"""Strips, columns and triangles: marks are where their cells are, and never too many."""
+"""Strips: marks are where their cells are, and never too many."""
 
 import re
 
 import numpy as np
 import pytest
 
-from tokenloom.page.histogram import columns
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strips_html
 
 
@@ -51,12 +50,3 @@ def test_many_segments_are_drawn_together(count):
     assert len(pale) <= MOST_SEGMENTS + 1
     assert sum(width for _, width in pale) == pytest.approx(100, abs=0.5)
     assert ("segments in cells" in drawn) == (count > MOST_SEGMENTS)
-
-
-def test_columns_are_as_high_as_their_values():
-    drawn = columns(["1", "2", "4"], {"a": [1, 2, 4], "b": [4, 0, 2]}, 720, "x", below="tokens")
-    found = re.findall(r'height="([\d.]+)" class="(s\d)"', drawn)
-    heights = {one: [float(h) for h, c in found if c == one] for one in ("s1", "s2")}
-    assert heights["s1"] == pytest.approx([55, 110, 220])
-    assert heights["s2"] == pytest.approx([220, 110])  # nothing is drawn for nothing
-    assert columns([], {}, 340, "x", below="tokens").startswith("<svg")

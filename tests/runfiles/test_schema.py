@@ -1,4 +1,4 @@
-"""The schema is the signatures: every parameter is a key, every word is one the checks know."""
+"""The schema is the signatures: every parameter is a key."""
 
 import dataclasses
 import inspect
@@ -12,9 +12,7 @@ from test_wrong_files import GOOD, IN_SCHEMA
 
 import tokenloom as tl
 from tokenloom.runfiles import json_schema
-from tokenloom.runfiles.json_schema import WORDS
 from tokenloom.runfiles.schema import LAYOUTS, NONE, OMITTED, run_form
-from tokenloom.runfiles.text import Written
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
@@ -59,38 +57,6 @@ def test_every_parameter_is_a_key_or_is_left_out_for_a_reason(path, function, be
     others = {name.partition(".")[2] for name in OMITTED if name.startswith(f"{section}.")}
     taken = {"self", "dataset", "sources", "inputs", "out"}
     assert keys - besides == set(inspect.signature(function).parameters) - taken - others
-
-
-FIELDS = {
-    "Windows": lambda name, word: {"windows": {name: word}},
-    "Pack": lambda name, word: {"pack": {name: word}},
-    "Splice": lambda name, word: {"splice": {name: word}},
-    "Render": lambda name, word: {"windows": 8, "render": {name: word}},
-    "Select": lambda name, word: {"windows": 8, "select": {"num_docs": 2, name: word}},
-}
-
-
-def refusals(record, name, word):
-    """What is said about a word in a file that has nothing else to complain about."""
-    from tokenloom.runfiles.make import check_run
-
-    source = FIELDS.get(record, lambda *_: {"windows": 8})(name, word)
-    if record == "Split":
-        source["split"] = {"shares": {"a": 1.0}, "part": "a", name: word}
-    plain = {"seq_len": 8, "sources": {"a": {"store": "nowhere", **source}}}
-    if record in ("Mix", "Loader"):
-        plain[record.lower()] = {name: word}
-    found = check_run(Written(plain=plain)).problems
-    return [
-        one for one in found if one.path.endswith(f".{name}") and f"found {word!r}" in one.words
-    ]
-
-
-@pytest.mark.parametrize("record", WORDS)
-def test_the_words_of_the_schema_are_those_that_the_checks_allow(record):
-    for name, words in WORDS[record].items():
-        (wrong,) = refusals(record, name, "nonsense")
-        assert all(str(word) in wrong.words for word in words if word != "bin"), wrong
 
 
 def test_every_word_for_none_is_in_the_schema():
