@@ -13,7 +13,7 @@ import pytest
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StateError
 
 grain = iterator = source = None  # set by `imported`
 
@@ -102,6 +102,12 @@ def test_an_endless_run_goes_on_and_its_epochs_differ(store):
     epochs = [made[epoch]["inputs"].tolist() for epoch in (0, 1, 10**6)]
     assert epochs[0] != epochs[1] != epochs[2]
     assert len({str(sorted(one)) for one in epochs}) == 1  # all rows, in other orders
+
+
+def test_states_of_grain_and_of_other_runs_are_refused(run, store):
+    for state in ({"next_index": 3}, toy_run(store, "block", epochs=1).state(4)):
+        with pytest.raises(StateError):
+            iterator(run, 4).set_state(state)
 
 
 def test_micro_batches_have_an_axis_in_front(run):

@@ -102,8 +102,7 @@ def test_rows_are_repeated_along_the_other_axes(run, mesh):
 
 
 def test_rows_that_do_not_divide_are_refused_with_the_numbers(run, mesh):
-    words = "found 6 rows.*4 equal parts.*multiple of 4, such as 4 or 8; or pad=True.*2 rows"
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=r"6 rows.*4"):
         batches(run, 6, mesh=mesh)
     with pytest.raises(ConfigError, match="5 rows"):
         batches(run, [(0, 8), (16, 5)], mesh=mesh)
@@ -138,6 +137,17 @@ def test_micro_batches_have_an_axis_in_front(run, mesh):
     np.testing.assert_array_equal(np.asarray(batch["inputs"]).reshape(8, 8), wanted["inputs"])
     with pytest.raises(ConfigError, match="16"):
         batches(run, 8, mesh=mesh, accumulate=4)
+
+
+def test_a_state_comes_back_from_arrays_as_checkpoints_of_jax_restore_it(run):
+    loop = batches(run, 4)
+    next(iter(loop))
+    state = loop.state_dict()
+    again = batches(run, 4)
+    again.load_state_dict(
+        {name: np.asarray(v) if isinstance(v, int) else v for name, v in state.items()}
+    )
+    assert again.state_dict() == state
 
 
 def test_a_loop_that_a_state_was_loaded_under_says_so(run):
