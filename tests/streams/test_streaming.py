@@ -1,7 +1,5 @@
 """Streaming packers: each mode equals a slow, obvious one, whenever one adds, pops or restores."""
 
-import json
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -157,11 +155,6 @@ def popped(packer):
     return found
 
 
-def pending_lengths(packer):
-    state = packer.state_dict()
-    return state["lengths"][sum(state["rows"]) :]
-
-
 @st.composite
 def options(draw, modes=MODES):
     window = draw(st.sampled_from(["T", "T+1"]))
@@ -205,47 +198,6 @@ def test_a_packer_equals_the_obvious_one(mode, data, documents):
     assert [plain(row) for row in packer.rows(documents)] == slow_rows(packer.spec, documents)
 
 
-@given(options(), corpora)
-def test_every_token_stands_in_one_cell_and_every_transition_in_one_row(given, documents):
-    """PK-30: nothing is lost or doubled; the overlap repeats exactly what continues."""
-    packer = make(given)
-    spec, rows = packer.spec, [plain(row) for row in packer.rows(documents)]
-    wanted = [with_ends(spec, tokens) for tokens in documents]
-    found, pairs, repeated = Counter(), Counter(), 0
-    for tokens, segments, starts, continues, _ in rows:
-        repeated += spec.shared * sum(continues)
-        found.update(t for t, s in zip(tokens, segments, strict=True) if s)
-        for start, stop in pairwise([*starts, segments.index(0) if 0 in segments else spec.width]):
-            pairs.update(pairwise(tokens[start:stop]))
-    assert sum(found.values()) == sum(map(len, wanted)) + repeated
-    sources = {t: found[t] for t in found if t >= 100}
-    assert sources.keys() == {t for tokens in documents for t in tokens[: spec.max_doc_tokens]}
-    assert max(sources.values(), default=1) <= 1 + spec.shared
-    whole = Counter(pair for cells in wanted for pair in pairwise(cells))
-    if spec.shared:
-        assert pairs == whole
-    else:
-        assert pairs <= whole
-        assert not sources or max(sources.values()) == 1
-
-
-@given(options(), corpora)
-def test_rows_are_well_formed(given, documents):
-    """C-44, C-56: segment ids are 1 to n in every row, also sequential, and a start is always 0."""
-    packer = make(given)
-    for row in packer.rows(documents):
-        held = row.segment_ids[row.segment_ids > 0]
-        assert len(held)
-        assert row.segment_ids[: len(held)].all(), "filler is only at the end"
-        assert (row.tokens[len(held) :] == packer.spec.pad_id).all()
-        assert len(row.tokens) == len(row.segment_ids) == packer.spec.width
-        assert np.unique(held).tolist() == list(range(1, len(row.documents) + 1))
-        assert (np.diff(held) >= 0).all()
-        assert row.document_starts.tolist() == np.unique(held, return_index=True)[1].tolist()
-        if packer.spec.mode == "one_doc":
-            assert len(row.documents) == 1
-
-
 @given(options(), corpora, st.lists(st.integers(0, 3), max_size=20))
 def test_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
     patient, eager, odd = make(given), make(given), make(given)
@@ -262,51 +214,6 @@ def test_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
     late = popped(patient)
     assert late == soon + popped(eager) == sometimes + popped(odd)
     assert patient.stats == eager.stats == odd.stats
-
-
-@given(options(), corpora)
-def test_a_state_of_any_moment_gives_the_same_rows(given, documents):
-    """And the same counters. A packer that was restored just before does every step."""
-    wanted_packer = make(given)
-    wanted = [plain(row) for row in wanted_packer.rows(documents)]
-    packer, found = make(given), []
-
-    def again():
-        written = json.dumps(packer.state_dict(), allow_nan=False)
-        restored = make(given)
-        assert restored.load_state_dict(json.loads(written)) == 0
-        assert json.dumps(restored.state_dict()) == written
-        assert restored.stats == packer.stats
-        return restored
-
-    for tokens in documents:
-        packer.add(tokens)
-        packer = again()
-        if packer.can_pop():
-            found.append(plain(packer.pop()))
-            packer = again()
-    packer.finish()
-    while (packer := again()).can_pop():
-        found.append(plain(packer.pop()))
-    assert found == wanted
-    assert packer.stats == wanted_packer.stats
-    with pytest.raises(tl.InputError, match="after finish"):
-        packer.add([5])
-
-
-@given(options(), corpora, st.integers(0, 12))
-def test_rows_go_on_from_a_state_behind_the_documents_that_were_seen(given, documents, stop):
-    wanted = [plain(row) for row in make(given).rows(documents)]
-    packer, found, state = make(given), [], make(given).state_dict()
-    for row in packer.rows(documents):
-        found.append(plain(row))
-        state = packer.state_dict()
-        if len(found) > stop:
-            break
-    restored = make(given)
-    restored.load_state_dict(state)
-    rest = documents[restored.stats.documents_seen :]
-    assert found + [plain(row) for row in restored.rows(rest)] == wanted
 
 
 @given(options(), corpora)
@@ -530,16 +437,6 @@ def test_a_damaged_state_is_refused_and_nothing_changes(change, named):
     before = packer.state_dict()
     refused(lambda: packer.load_state_dict(state), tl.StateError, named)
     assert packer.state_dict() == before
-
-
-def test_the_state_of_those_tests_is_taken_as_it_is():
-    packer = stream_packer(
-        "bin", 8, window="T+1", eos_id=EOS, packing_buffer_docs=3, bins_per_pack=2
-    )
-    assert packer.load_state_dict(busy(bins_per_pack=2).state_dict()) == 0
-    state = packer.state_dict()
-    assert len(state["rows"]) >= 1
-    assert pending_lengths(packer)
 
 
 @pytest.mark.parametrize(
