@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+import sentencepiece
+import toys
 from kit import QUICK, assert_same_tree, tree
 
 import tokenloom as tl
@@ -43,6 +45,25 @@ def test_several_builds_with_any_number_of_workers_write_the_same_bytes(source, 
         assert_same_tree(tmp_path / name, expected, name)
     other = {**SMALL, "filter": lambda record: record["n"] % 2 == 0}  # cannot leave this process
     assert tl.build(source, tmp_path / "even", workers=2, **other).num_documents == 100
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        toys.bpe,
+        toys.tiktoken_encoding,
+        lambda: sentencepiece.SentencePieceProcessor(model_proto=toys.sentencepiece_model()),
+        lambda: "toys:words",
+    ],
+    ids=["tokenizers", "tiktoken", "sentencepiece", "function"],
+)
+def test_every_kind_of_tokenizer_goes_to_workers(source, tmp_path, tokenizer):
+    options = {**SMALL, "tokenizer": tokenizer(), "on_error": "skip", "filter": "badhooks:keep_all"}
+    options |= {"vocab_size": 1000} if options["tokenizer"] == "toys:words" else {}
+    source.write_text(source.read_text() + "bad\n" * 3)
+    for workers in (1, 2):
+        tl.build(source, tmp_path / str(workers), workers=workers, **options)
+    assert_same_tree(tmp_path / "2", tree(tmp_path / "1"))
 
 
 # without a main guard, with functions of its own

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commandline import command
+from forge import reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import QUICK, quick_folder
@@ -458,3 +459,10 @@ def test_overwrite_clears_remains_of_another_unfinished_build(tmp_path):
     store = tl.build([{"text": "new"}], root, tokenizer="bytes", overwrite=True)
     assert store.num_documents == 1
     assert sorted(n for n in os.listdir(root) if n.startswith("shard")) == ["shard-00000"]
+
+
+def test_a_shard_whose_record_names_another_snapshot_is_found(tmp_path):
+    tl.build([{"text": "a"}], tmp_path / "s", tokenizer="bytes", files=QUICK)
+    reseal(tmp_path / "s", shard=lambda record: {**record, "snapshot": 2})
+    problems = tl.open(tmp_path / "s").check(progress=False).problems
+    assert any("shard-00000" in line for line in problems)

@@ -216,7 +216,19 @@ def test_a_transform_may_make_the_messages(build):
         return chat(f"u {record['q']}", f"a {record['a']}")
 
     talk.version = "1"
-    assert trained(build([{"q": "Hi", "a": "Yo"}], transform=talk)) == "Yo\n"
+    rows = [{"q": "Hi", "a": "Yo"}]
+    assert trained(build(rows, transform=talk)) == "Yo\n"
+
+    def with_more(value):
+        def more(record):
+            made = talk(record)
+            made["messages"][0]["more"] = value
+            return made
+
+        return more
+
+    assert trained(build(rows, transform=with_more(np.arange(2)))) == "Yo\n"
+    raised(lambda: build(rows, transform=with_more(object())), tl.InputError, "message 0", "object")
 
 
 def test_metadata_keeps_other_keys_and_messages_only_if_asked(build):
@@ -270,6 +282,9 @@ IMAGE = {"role": "user", "content": [{"type": "image", "url": "x"}]}
         (chat("u Hi", "a x", tools="{"), ["'tools'"]),
         (chat("u Hi", "a x", tools=[1]), ["'tools'"]),
         (chat("u Hi", "a x", labels=[1, 2]), ["'labels'"]),
+        ({"messages": [{"role": "user", "content": "x", "train": "yes"}]}, ["'train'", "'yes'"]),
+        ({"messages": [{"role": "user", "content": None, "tool_calls": []}]}, ["content"]),
+        ({"messages": 7}, ["'messages'", "int"]),
         (chat("u Hi", "a x", chat_template_kwargs=3), ["'chat_template_kwargs'", "int"]),
     ],
 )
