@@ -5,7 +5,7 @@ import pytest
 from refusals import refused
 
 import tokenloom as tl
-from tokenloom.evaluate.copies import Overlap, overlap
+from tokenloom.evaluate import Overlap, overlap
 from tokenloom.testing import tiny
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from examples import splice_claim as claim
+from tokenloom.inspect import triples
 
 T = range(claim.DOCUMENT - claim.WINDOW + 1)  # starts of whole windows
 S = range(claim.FRAME - claim.WINDOW + 1)  # offsets where they fit
@@ -18,10 +19,10 @@ def store(tmp_path_factory):
 def places(store, settings):
     """(t, s) of all splices of each document, which must be the same."""
     data = store.splice(claim.FRAME, **settings)
-    found = data.run.layout.triples(0, np.arange(len(data)))
+    found = triples(data, np.arange(len(data)))
     columns = (found.document, found.t, found.s)
-    triples = list(zip(*(column.tolist() for column in columns), strict=True))
-    each = [sorted((t, s) for d, t, s in triples if d == one) for one in range(len(claim.SAYINGS))]
+    listed = list(zip(*(column.tolist() for column in columns), strict=True))
+    each = [sorted((t, s) for d, t, s in listed if d == one) for one in range(len(claim.SAYINGS))]
     assert all(some == each[0] for some in each)
     return each[0]
 
@@ -41,7 +42,7 @@ def test_a_regime_shows_the_starts_and_offsets_of_its_description(store, regime,
 
 def test_packed_shows_every_clipped_window_and_the_grid_is_that_of_the_maps(store):
     data = store.splice(claim.FRAME, **claim.REGIMES["packed"])
-    found = data.run.layout.triples(0, np.arange(len(data)))
+    found = triples(data, np.arange(len(data)))
     for document in range(len(claim.SAYINGS)):
         starts = np.sort(found.t[found.document == document])
         assert starts.tolist() == list(range(2 - claim.WINDOW, claim.DOCUMENT - 1))

@@ -72,7 +72,7 @@ def same_order_again(run):
 
 def one_early(run):
     """Two neighbours of different sources change places."""
-    source, _ = run.run.pick(np.arange(len(run)))
+    source = np.array(run.picked(np.arange(len(run)))[0])
     at = int(np.flatnonzero(source[1:] != source[:-1])[5])
     return moved(run, {at: at + 1, at + 1: at})
 

@@ -141,6 +141,16 @@ def test_losses_of_tokens_blame_documents_and_not_short_ones_for_being_short(sto
     assert blame(run, clean + noise(losses.shape, 8), index=rows).named == ()
 
 
+def test_steps_that_spike_are_listed_and_losses_that_are_not_finite_are_left_out(store):
+    run = store.windows(SEQ_LEN).shuffle().epochs(2)
+    losses = trend(500) + noise(500, 1) / 10
+    losses[[100, 317]] += (9, 2)
+    losses[[7, 9]] = np.inf, np.nan
+    found = blame(run, losses, batch_size=16)
+    assert {one.step: one.loss for one in found.spikes} == {100: losses[100], 317: losses[317]}
+    assert found.losses == 498
+
+
 def test_losses_that_do_not_fit_are_refused(store):
     run = store.windows(SEQ_LEN).shuffle()
     refused(lambda: blame(run, [1.0, 2.0]), ConfigError, "batch_size")

@@ -11,7 +11,7 @@ learned   a vector for every position is added to the tokens: absolute
 import torch
 from tinymodel import HEADS, TinyModel, normed, rotated
 
-from tokenloom.batch.attention import dense_mask
+from tokenloom.batch import attention
 
 RELATIVE = ("rope", "nope", "alibi")
 SCHEMES = (*RELATIVE, "learned")
@@ -58,7 +58,7 @@ class PositionModel(TinyModel):
 def logits_of(net, batch, **how):
     """Logits [B, S, V] of a batch, which is fed as a trainer does: tokens, positions, segments."""
     tokens, positions = (torch.as_tensor(a).long() for a in (batch.tokens, batch.position_ids))
-    mask = torch.as_tensor(dense_mask(batch.segment_ids, **how))
+    mask = torch.as_tensor(attention.dense_mask(batch.segment_ids, **how))
     return net(tokens, positions, mask)
 
 

@@ -7,9 +7,8 @@ import torch
 from tinymodel import VOCAB, TinyModel, as_model, field
 
 import tokenloom as tl
-from tokenloom.batch.attention import cu_seqlens, dense_mask
-from tokenloom.quality.leaks import alone_probe, leak_probe
-from tokenloom.random.keys import draws, key
+from tokenloom.batch import attention
+from tokenloom.quality import alone_probe, leak_probe
 
 NET = TinyModel()
 LENGTHS = [[5, 7, 1, 3], [9, 5], [16]]  # documents of rows of 16 cells; the rest is filler
@@ -22,10 +21,10 @@ def packed(lengths=LENGTHS, cells=16, first=0):
         row = [0] * first + [n for n, size in enumerate(documents, 1) for _ in range(size)]
         row += [0] * (cells - len(row))
         rows.append(row)
-        sizes = np.diff(cu_seqlens(np.array([row])))
+        sizes = np.diff(attention.cu_seqlens(np.array([row])))
         position.append([k for size in sizes for k in range(size)])
     ids = np.array(rows, np.int32)
-    tokens = draws(key(3, "tokens"), np.arange(ids.size, dtype=np.uint64)) % np.uint64(VOCAB)
+    tokens = np.random.Generator(np.random.PCG64(3)).integers(0, VOCAB, ids.size)
     return {
         "tokens": tokens.astype(np.int32).reshape(ids.shape),
         "segment_ids": ids,
@@ -268,7 +267,7 @@ def test_a_batch_without_segments_and_a_model_without_logits_are_refused():
 def test_the_tiny_model_depends_on_positions_only_by_their_distance():
     """RoPE: moved positions change nothing, others do; so resets alone say nothing about masks."""
     batch = packed()
-    mask = torch.from_numpy(dense_mask(batch["segment_ids"]))
+    mask = torch.from_numpy(attention.dense_mask(batch["segment_ids"]))
     tokens, at = field(batch, "tokens"), field(batch, "position_ids")
     with torch.no_grad():
         logits, moved, other = (NET(tokens, p, mask) for p in (at, at + 7, at * 2))

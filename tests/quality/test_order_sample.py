@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tokenloom.layout.blocks import Blocks
-from tokenloom.order import block, era, full, identity
+from tokenloom.order import Blocks, block, era, full, identity
 from tokenloom.quality.order_sample import (
     PATTERN,
     RANDOM,

@@ -6,7 +6,7 @@ import torch
 from tinymodel import TinyModel, as_model
 
 import tokenloom as tl
-from tokenloom.batch.attention import dense_mask
+from tokenloom.batch import attention
 from tokenloom.quality import leak_probe
 from tokenloom.testing import write_store
 
@@ -53,7 +53,7 @@ def test_packed_losses_and_gradients_are_those_of_the_documents_alone(store, str
     net = TinyModel()
     run = store.pack(16, strategy=strategy, **specials)
     batch = run.batch(np.arange(len(run)))
-    mask = torch.tensor(dense_mask(batch.segment_ids))
+    mask = torch.tensor(attention.dense_mask(batch.segment_ids))
     packed = losses(net, batch.tokens, batch.position_ids, mask, batch.labels)
     alone = []
     for number, length in enumerate(LENGTHS):
@@ -79,8 +79,8 @@ def test_without_the_mask_the_same_model_fails(store):
     batch = run.batch(np.arange(len(run)))
     assert leak_probe(as_model(net), batch, vocab_size=22).ok
     assert not leak_probe(as_model(net, segment_masking=False), batch, vocab_size=22).ok
-    open_mask = torch.tensor(dense_mask(batch.segment_ids, segment_masking=False))
-    closed = torch.tensor(dense_mask(batch.segment_ids))
+    open_mask = torch.tensor(attention.dense_mask(batch.segment_ids, segment_masking=False))
+    closed = torch.tensor(attention.dense_mask(batch.segment_ids))
     first, second = (
         losses(net, batch.tokens, batch.position_ids, mask, batch.labels)
         for mask in (open_mask, closed)

@@ -16,6 +16,7 @@ from positionmodels import (
 )
 
 import tokenloom as tl
+from tokenloom.inspect import triples
 from tokenloom.testing import write_store
 
 LENGTHS = [24, 17, 31, 6, 40]
@@ -125,7 +126,7 @@ def test_sp42_with_positions_that_are_reset_no_model_sees_a_difference(store, sc
 
 def splices_of(run):
     """(document, t) of every splice of an epoch, sorted."""
-    found = run.run.layout.triples(0, np.arange(len(run)))
+    found = triples(run, np.arange(len(run)))
     return sorted(zip(found.document.tolist(), found.t.tolist(), strict=True))
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tokenloom.batch.attention import dense_mask
+from tokenloom.batch import attention
 
 VOCAB, WIDTH, HEADS, LAYERS = 23, 16, 2, 2
 
@@ -69,7 +69,7 @@ def as_model(net, **how):
     """The network as a probe calls it, with the dense mask made from the segments in this way."""
 
     def model(tokens, batch):
-        mask = dense_mask(field(batch, "segment_ids"), **how)
+        mask = attention.dense_mask(field(batch, "segment_ids"), **how)
         with torch.no_grad():
             return net(torch.as_tensor(tokens).long(), field(batch, "position_ids"), mask)
 

@@ -3,7 +3,7 @@
 import pytest
 from science.models import Shape, TinyLlama
 
-from tokenloom.evaluate.positions import check_position_invariance
+from tokenloom.evaluate import check_position_invariance
 
 SMALL = {"vocabulary": 256, "width": 32, "heads": 2, "inner": 64, "cells": 96}
 
