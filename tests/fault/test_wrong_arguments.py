@@ -249,6 +249,37 @@ SETTINGS = {
         lambda t: tl.load(_written(t.root / "deep.toml", "a = " + "[" * 5000)),
         "deep.toml",
     ),
+    "overrides that are one text": (
+        lambda t: tl.load(_written(t.root / "run.yaml", "seed: 1"), overrides="seed=3"),
+        "overrides",
+        "'seed=3'",
+    ),
+    "a checkpoint of another trainer": (
+        lambda t: tl.load(_written(t.root / "state.json", '{"datasets": []}')),
+        "state.json",
+    ),
+    # -- numbers, names and paths
+    "a weight that is too large": (lambda t: tl.mix(t.pair, weights={"a": 10**400}), "weights.a"),
+    "an integer that is too large": (
+        lambda t: t.run.at(step=10**30, batch_size=4),
+        "step",
+        "100 bits",
+    ),
+    "an integer that is a bool": (lambda t: t.run.at(step=True, batch_size=4), "step", True),
+    "a name that cannot be written": (lambda t: tl.mix({"\ud800": t.run}), "\\ud800"),
+    "an out that is no path": (lambda t: tl.build([{"text": "a"}], 3, tokenizer="bytes"), "out", 3),
+    "a path that is too long": (
+        lambda t: tl.build([{"text": "a"}], t.root / ("a" * 300), tokenizer="bytes"),
+        "out",
+        "aaa",
+    ),
+    "a variable that is not set": (
+        lambda t: tl.from_config(
+            {"store": {"path": "${NO_SUCH_FOLDER}/s"}, "layout": {"kind": "windows", "seq_len": 4}}
+        ),
+        "store.path",
+        "'NO_SUCH_FOLDER'",
+    ),
     # -- batches and loaders
     "fields that are one name": (lambda t: dataloader(t.run, 4, fields="labels"), "'labels'"),
     "hashes without segments": (
@@ -422,6 +453,12 @@ def _grown(toy, make):
     run = make(tl.build(rows[:2], place, tokenizer="bytes"))
     more = tl.build(rows[2:], place, tokenizer="bytes", append=True)
     return run.edit(at=1, append={"main": more})
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated(toy):
+    for url in ("s3://user:hunter2@bucket/states", "https://host/x?token=hunter2"):
+        call = lambda url=url: tl.loader.write_state(toy.run.state(8), url)  # noqa: E731
+        assert "hunter2" not in refused(call, tl.ConfigError, "path")
 
 
 @pytest.mark.filterwarnings("ignore")

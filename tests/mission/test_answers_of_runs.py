@@ -117,3 +117,13 @@ def test_a_setting_of_a_run_file_that_an_adapter_has_not_is_logged(store, tmp_pa
     assert next(iter(loop))["input_ids"].shape == (4, 8)
     (record,) = caplog.records
     assert f"{path}: loader.accumulate" in record.getMessage()
+
+
+def test_a_bar_of_progress_is_shown_where_it_is_asked_for(tmp_path, capsys):
+    records = [{"text": "abc"}] * 20
+    for progress in (True, False, None):  # None: if standard error is a terminal
+        store = tl.build(records, tmp_path / str(progress), tokenizer="bytes", progress=progress)
+        store.verify(progress=progress)
+        printed = capsys.readouterr().err
+        assert bool(printed) == bool(progress)
+        assert ("verify" in printed) == bool(progress)
