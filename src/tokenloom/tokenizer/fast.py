@@ -103,8 +103,6 @@ def choose_engine(
     reference = reference_encoder(spec, parse_special=parse_special, live=live)
     if engine == "reference":
         return reference, "the reference encoder was requested"
-    if engine == "tiktoken" and spec.kind == "tiktoken":
-        return reference, None
     try:
         return _accelerate(spec, engine, parse_special, rate, reference), None
     except MissingExtra as missing:
