@@ -259,6 +259,21 @@ def test_windows_that_nearly_fit_are_still_read_by_blocks(wide, windows, how):
     assert "cache_windows=16" in told
 
 
+@pytest.mark.parametrize("names", ["large small", "small large"])
+def test_the_source_that_needs_most_is_the_one_to_change(stores, names):
+    """Of a source with 16 lanes and one without: only the first is too large for the cache."""
+    cache = 4 * WINDOW
+    sources = {"large": laned(stores(16, cache_bytes=cache), 16)}
+    small = stores(1, cache_bytes=cache).windows(SEQ_LEN)
+    sources["small"] = small.block_shuffle(io_block_size=ROWS, window_blocks=2)
+    mixed = tl.mix({name: sources[name] for name in names.split()})
+    with pytest.warns(UserWarning, match="of 16 lanes") as told:
+        loader = tl.Loader(mixed, 16, 0, 2)
+    found = loader.forecast(1)
+    assert found.needed_bytes == 14 * WINDOW + WINDOW // 4  # 8 lanes of its own, and 6 to shift
+    assert f"cache_bytes={found.needed_bytes:,}" in str(told[0].message)
+
+
 @pytest.mark.parametrize(
     ("layout", "numbers"),
     [

@@ -463,6 +463,14 @@ def test_no_more_is_fetched_ahead_than_the_cache_has_room_for(root, short_plans)
         assert 0 < stats.bytes <= stats.capacity
 
 
+def test_several_windows_are_fetched_ahead_where_the_cache_holds_the_run(root, short_plans):
+    bucket = Bucket(root)
+    with tl.Loader(run_of(root, bucket, windows=WINDOWS + 1), 4, prefetch=4) as loader:
+        for _ in range(8):
+            next(loader)
+        settle(lambda: len(bucket.reads) >= 4 * WINDOW)
+
+
 @pytest.mark.parametrize("settings", [{"windows": 1}, {"prefetch": 0}, {"fetch": "rows"}])
 def test_nothing_is_fetched_ahead_without_room_or_wish(root, short_plans, settings):
     bucket, options = Bucket(root), dict(settings)
