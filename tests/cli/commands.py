@@ -232,6 +232,8 @@ REFUSED = [
     (2, "show stores/wiki --doc 99 --json", "99"),
     (2, "dataset run.yaml --first 999", "999"),
     (3, "dataset nothing.jsonl", "nothing.jsonl"),
+    (3, "dataset bad.jsonl", "line 1"),
+    (3, "init corpus -o elsewhere.yaml", "elsewhere.yaml"),
     (2, "plan run.yaml --steps 0 --json", "--steps"),
     (2, "plan run.yaml --stepps 3 --json", "--stepps"),
     (2, "state nothing.json", "nothing.json"),
@@ -344,6 +346,7 @@ def make_folder(root: Path) -> None:
     rows = [{"input_ids": [5, 2, 7, 9]}, {"input_ids": [1, 4], "document_starts": [0]}]
     (root / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     bench = {"bench": "permutation", "settings": {}, "results": {}}
+    (root / "bad.jsonl").write_text("{")
     (root / "bench.json").write_text(json.dumps(bench))
     np.save(root / "indices.npy", np.array([0, 1, 2, 3, 4, 5, 6, 6]))
     (root / "empty").mkdir()

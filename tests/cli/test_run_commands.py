@@ -132,6 +132,12 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
 # -- digest, diff, edit ---------------------------------------------------------------------
 
 
+def test_digests_are_those_of_python(ask, run, folder):
+    assert ask("digest", "run.yaml", "--last", "20").strip() == run.digest(0, 20)
+    assert ask("digest", "run.yaml", "--plan").strip() == run.plan_digest(0, len(run))
+    assert ask("digest", "stores/wiki").strip() == tl.open(folder / "stores/wiki").digest
+
+
 def test_an_edit_is_written_with_the_proof_that_the_past_is_the_same(ask, run, folder):
     out = folder / "edited.yaml"
     out.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """With the libraries themselves: datasets.map, DataLoader, a model of transformers."""
 
 import functools
+import os
 import subprocess
 import sys
 
@@ -44,6 +45,24 @@ def test_map_finds_its_cache_again():
     assert mapped()._fingerprint == mapped()._fingerprint
     partial = functools.partial(block_tokenize, tokenizer=usual(), packed=True)
     assert Hasher.hash(partial) == Hasher.hash(partial)
+
+
+@pytest.mark.slow  # three seconds to import datasets again
+def test_the_fingerprint_is_the_same_in_another_process():
+    code = """
+from datasets.fingerprint import Hasher
+from tokenloom.integrations.hf import block_tokenize
+block_tokenize({"text": ["1"]}, lambda text: [1], add_bos=False, add_eos=False)
+print(Hasher.hash(block_tokenize))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    assert done.stdout.strip() == Hasher.hash(block_tokenize)
 
 
 def test_batches_without_rows_disturb_nobody():

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory
 from toyruns import KINDS, toy_run, toy_store
+from trainerfeeds import ADAPTERS
 
 import tokenloom as tl
 from tokenloom.batch.views.contracts import CONTRACTS
@@ -142,6 +143,16 @@ def test_ends_schedules_and_endless_runs_are_those_of_the_loader(store, epochs, 
         for endless in (lambda: len(batches), lambda: list(DataLoader(run, batch_size=8))):
             with pytest.raises(TypeError, match="endless"):
                 endless()
+
+
+@pytest.mark.parametrize("name", ["torch", "Accelerate", "Lightning"])
+def test_options_of_a_data_loader_are_handed_on_by_every_adapter_of_torch(store, name):
+    """They were documented, and refused as unknown."""
+    made = ADAPTERS[name](toy_run(store), 4, num_workers=1, persistent_workers=True)
+    if name == "Lightning":
+        made.setup("fit")
+        made = made.train_dataloader().loader
+    assert made.persistent_workers
 
 
 # -- loops ---------------------------------------------------------------------------------

@@ -167,6 +167,12 @@ def test_torchdata_keeps_our_state_so_any_loader_takes_it_over(run):
         assert rows(alone) == passes(1, 2)[0]
 
 
+def test_a_state_of_another_run_is_taken_if_that_is_wanted(run):
+    loader = ours(run.seed(8))
+    loader.load_state_dict(run.state(16), allow_mismatch=True)
+    assert rows(loader) == passes(0, 1)[0][4:]
+
+
 def test_a_sampler_resumes_without_going_through_what_came_before(store):
     """Torchdata replays a sampler without a state: 0.3 s for 2 million steps."""
     run = toy_run(store, epochs=None)
