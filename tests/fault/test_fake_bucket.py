@@ -133,14 +133,16 @@ class Overtaken(dict):
 
 
 @pytest.mark.parametrize("name", ["shard-00000/page_crc32c/zarr.json", "shard-00000/docs.parquet"])
-def test_a_shard_that_another_build_commits_meanwhile_is_theirs(bucket, name):
-    """The same documents, and one more record that was left out: only the last object differs."""
-    out, theirs = f"{bucket.url}/store", [*TEXTS, {"text": None}]
-    settings = {"tokenizer": "bytes", "progress": False, "on_error": "skip"}
-    others = tl.build(theirs, out, **settings)
+@pytest.mark.parametrize("same_settings", [True, False])
+def test_a_shard_that_another_build_commits_meanwhile_is_theirs(bucket, name, same_settings):
+    """The same documents, of a build that left a record out or never would have."""
+    out, settings = f"{bucket.url}/store", {"tokenizer": "bytes", "progress": False}
+    theirs = [*TEXTS, {"text": None}] if same_settings else TEXTS
+    kind = "skip" if same_settings else "raise"
+    others = tl.build(theirs, out, **settings, on_error=kind)
     bucket.objects = Overtaken(bucket.objects, name)
     with pytest.raises(tl.StoreError, match=out):
-        tl.build(TEXTS, out, **settings)
+        tl.build(TEXTS, out, **settings, on_error="skip")
     store = tl.open(out)
     assert store.check(progress=False).problems == ()
     assert store.inputs[0][0].sha256 == others.inputs[0][0].sha256
