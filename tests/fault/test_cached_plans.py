@@ -83,6 +83,26 @@ def test_a_damaged_file_changes_no_order(toy, folder, cost, change):
         assert order_of(toy, cost) == order, path.name
 
 
+def test_a_wrong_number_anywhere_in_a_long_plan_is_found_and_put_right(folder):
+    lengths = np.random.default_rng(5).integers(1, 16, 4000).tolist()
+    with ToyStore(numbered([lengths])) as long:
+
+        def order():
+            run = tl.open(long.path).pack(16, group_docs=3).shuffle()
+            other = tl.open(long.path).windows(16).shuffle()
+            mixed = tl.mix({"a": run, "b": other}, cost="tokens", rule="least_consumed").seed(1)
+            return mixed.plan_digest(0, len(mixed))  # all of the plan is asked for
+
+        right = order()
+        for path, raw in contents(folder).items():
+            for share in (0.3, 0.6, 0.9):
+                changed = bytearray(raw)
+                changed[int(share * len(raw)) // 8 * 8 + 4] ^= 2
+                path.write_bytes(changed)
+                assert order() == right, path.name
+                assert path.read_bytes() == raw, path.name
+
+
 def test_a_file_of_another_store_under_this_name_changes_no_order(toy, folder):
     order = order_of(toy)
     own = contents(folder)
