@@ -581,31 +581,3 @@ def test_tables_are_records(tmp_path):
     missing = pd.DataFrame({"text": ["a", None]})
     with pytest.raises(tl.InputError, match=r"table-0: record 1: 'text'"):
         tl.build(missing, tmp_path / "bad", tokenizer="bytes")
-
-
-# -- blocks without documents --------------------------------------------------------------
-
-
-def test_a_block_without_documents_comes_back_from_a_worker(tmp_path):
-    """A line longer than two blocks leaves a block in which no line starts."""
-    rows = [{"text": "x" * 5000, "n": 0}, {"text": "y", "n": 1}]
-    source = write_jsonl(tmp_path / "a.jsonl", rows)
-    one = tl.build(source, tmp_path / "one", tokenizer="bytes", workers=1, **TINY)
-    two = tl.build(source, tmp_path / "two", tokenizer="bytes", workers=2, **TINY)
-    assert one.manifest_sha256 == two.manifest_sha256
-
-
-# -- record numbers ------------------------------------------------------------------------
-
-
-def test_messages_places_and_metadata_count_records_alike(tmp_path):
-    lines = ['{"text": "a"}', "", '{"text": 5}', '{"text": "b"}']
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    with pytest.raises(tl.InputError, match=r"a\.jsonl: record 2 \(line 3\)"):
-        tl.build(tmp_path / "a.jsonl", tmp_path / "s", tokenizer="bytes")
-    store = tl.build(tmp_path / "a.jsonl", tmp_path / "t", tokenizer="bytes", on_error="skip")
-    assert [store.metadata(i)["_record"] for i in range(2)] == [0, 3]
-    assert [place["record"] for place in listed(tmp_path / "t")] == [2]
-    rows = [{"text": "a"}, {"text": 5}]
-    with pytest.raises(tl.InputError, match="rows-0: record 1: "):
-        tl.build(rows, tmp_path / "u", tokenizer="bytes")

@@ -178,17 +178,6 @@ def test_an_append_that_does_not_fit_is_refused(tmp_path):
     assert doubled.num_documents == 3 + 5 + 2 + 5
 
 
-def test_the_same_file_twice_is_refused_where_it_is_asked_for(tmp_path):
-    a = write_jsonl(tmp_path / "a.jsonl", records(5))
-    b = write_jsonl(tmp_path / "b.jsonl", records(5))
-    for twice in ([a, a], [a, b], [a, str(tmp_path / "*.jsonl")]):
-        with pytest.raises(tl.InputError, match=r"a\.jsonl"):
-            tl.build(twice, tmp_path / "s", tokenizer="bytes", duplicates="error")
-    assert not (tmp_path / "s").exists()
-    store = tl.build([a, b], tmp_path / "s", tokenizer="bytes", duplicates="allow")
-    assert store.num_documents == 10
-
-
 @pytest.mark.parametrize(
     ("line", "named"),
     [
