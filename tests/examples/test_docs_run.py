@@ -69,6 +69,17 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_tests_named_in_the_docs_exist():
+    named = {
+        path
+        for page in [*PAGES, ROOT / "SECURITY.md"]
+        for path in re.findall(r"`(tests/[\w/.]+)`", page.read_text())
+    }
+    assert len(named) > 10
+    places = [ROOT / path for path in named]
+    assert [one for one in places if not one.is_file() and not any(one.rglob("*.*"))] == []
+
+
 def test_make_targets_named_in_the_docs_exist():
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:

@@ -6,7 +6,7 @@ order. Whatever must go is at the head of the log; entries of blocks that were u
 skipped. Uses, log and sizes are arrays, so that a request costs a few array operations, however
 many blocks it has.
 
-It belongs to one thread. `tests/store/test_pretended_cache.py` compares it with `BlockCache`.
+It belongs to one thread. A law compares it with what loaders read (`tests/laws/test_look_laws.py`).
 """
 
 from __future__ import annotations
