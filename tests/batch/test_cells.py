@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom import native
-from tokenloom.batch import cells, paint, spec
-from tokenloom.batch import tiles as tiles_room
+from tokenloom.batch import cells
 
 COMPILED = native.compiled
 WAYS = ["numpy"] if COMPILED is None else ["numpy", "compiled"]
@@ -90,46 +89,6 @@ def test_every_cell_holds_its_token_or_filler(way, made):
         out = np.full(size, 99, np.int32)
         copier.fill(out, first, last, base, -7)
     assert out.tolist() == expected
-
-
-def test_other_dtypes_than_tokens_are_copied_as_they_are():
-    views = [np.array([0.5, 1.5, 2.5], np.float32)]
-    out = np.empty(4, np.float32)
-    cells.copier(views, *np.array([(0, 1, 2, 1)], np.int64).T).fill(out, 0, 1, 0, 0)
-    assert out.tolist() == [0, 1.5, 2.5, 0]
-
-
-# -- both ways give the same batches ---------------------------------------------------------
-
-
-@st.composite
-def any_tiles(draw):
-    width, frames = draw(st.integers(1, 9)), draw(st.integers(0, 4))
-    length, segment = [], []
-    for _ in range(frames):
-        cuts = sorted(draw(st.sets(st.integers(1, width - 1)))) if width > 1 else []
-        for count in np.diff([0, *cuts, width]).tolist():
-            length.append(count)
-            segment.append(draw(st.integers(0, 3)))
-    sizes = np.array(length, np.int64)
-    first = np.cumsum(sizes) - sizes
-    continues, blank = np.zeros(len(sizes), np.bool_), np.empty(0, np.int64)
-    return tiles_room.Tiles(
-        frames, width, sizes, np.array(segment, np.int32), first, continues, blank
-    )
-
-
-@given(any_tiles(), st.sets(st.sampled_from(list(spec.PAINTED)), min_size=1))
-def test_painted_arrays_are_the_same_both_ways(tiles, names):
-    tokens = np.arange(tiles.frames * tiles.width, dtype=np.int32).reshape(-1, tiles.width)
-    found = []
-    for compiled in (None, COMPILED):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "compiled", compiled)
-            found.append(paint.paint(tiles, sorted(names), tokens))
-    for name, array in found[0].items():
-        assert array.dtype == spec.PAINTED[name]
-        np.testing.assert_array_equal(array, found[1][name], name)
 
 
 # -- memory ----------------------------------------------------------------------------------

@@ -89,25 +89,6 @@ def test_what_is_missing_is_loaded_in_one_call_and_the_rest_is_not():
     assert cache.get_many([], lambda _: pytest.fail("nothing is missing")) == []
 
 
-@pytest.mark.parametrize("capacity", [0, 10, 1000])
-def test_a_key_that_is_named_twice_is_found_twice(capacity):
-    cache = BlockCache(capacity)
-    found = cache.get_many("aba", loader([], "aba"))
-    assert [one[0] for one in found] == [ord(key) for key in "aba"]
-    assert cache.stats().bytes <= capacity
-
-
-def test_many_blocks_never_exceed_the_capacity_and_the_last_used_stay():
-    cache, calls = BlockCache(35), []
-    for keys in ("abcdef", "efg", "aeg"):
-        found = cache.get_many(keys, loader(calls, keys))
-        assert [one[0] for one in found] == [ord(key) for key in keys]
-        assert cache.stats().bytes == 30
-    assert calls == [[0, 1, 2, 3, 4, 5], [2], [0]]
-    too_large = cache.get_many("x", lambda _: [block(1, 36)])
-    assert (len(too_large[0]), cache.stats().bytes) == (36, 30)
-
-
 def in_threads(count, ask):
     barrier = threading.Barrier(count)
 
@@ -165,33 +146,6 @@ def test_a_failing_load_is_heard_by_all_who_wait_and_nothing_is_left_behind():
     assert cache.stats().blocks == 0
     assert cache._flights == {}
     assert [one[0] for one in cache.get_many("ab", loader([], "ab"))] == [97, 98]
-
-
-def test_a_load_that_gives_too_little_is_an_error_for_everybody():
-    cache = BlockCache(1000)
-    with pytest.raises(ValueError, match="shorter"):
-        cache.get_many("ab", lambda _: [block(1)])
-    assert cache._flights == {}
-    assert cache.stats().blocks == 0
-
-
-def test_single_and_many_share_their_flights():
-    cache, loaded = BlockCache(1000), []
-
-    def load(places):
-        loaded.append("many")
-        time.sleep(0.05)
-        return [block(7) for _ in places]
-
-    def ask(number):
-        if number:
-            time.sleep(0.01)
-            assert cache.get("a", lambda: loaded.append("one") or block(1))[0] == 7
-        else:
-            cache.get_many("ab", load)
-
-    in_threads(4, ask)
-    assert loaded == ["many"]
 
 
 def test_threads_that_read_one_dataset_read_each_block_once(tmp_path):

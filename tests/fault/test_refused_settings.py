@@ -163,6 +163,7 @@ ORDERS = [  # method, the other settings, name, allowed, refused
     ("block_shuffle", {"perm_type": "linear"}, "lanes", [1, 2], [0]),
     ("epochs", {}, "count", [None, 0, 1, np.int64(3)], [-1, 1.0, "1", True]),
     ("take", {}, "examples", [0, 1, np.int64(3)], [-1, 1.0, "1", True]),
+    ("take", {}, "tokens", [0, 1, np.int64(17)], [-1, True, 1.0, "4", np.int64(-1)]),
     ("seed", {}, "seed", [0, (1 << 64) - 1], [-1, 1 << 64, 1.0, "1", True]),
 ]
 

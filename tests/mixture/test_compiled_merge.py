@@ -137,12 +137,6 @@ def test_a_source_that_starts_late_and_comes_often_is_met_from_anywhere(first):
     assert len(b[0]) == 300
 
 
-def test_numbers_that_the_compiled_loop_does_not_take_are_left_to_numpy():
-    assert Merge([Clock("a", EqualCosts(1, 3), 1.0, first=5)], seed=0, midpoint=False).begin == 5
-    odd = [Clock("a", EqualCosts(1, 3), 1.0, base=1e301), Clock("b", EqualCosts(1, 3), 1.0)]
-    assert Merge(odd, seed=0, midpoint=False)._merger is None
-
-
 def test_a_source_that_comes_more_often_than_expected_is_looked_at_again():
     """Some of its items are dear and the others cheap, so at times it is far from its mean."""
     clocks = [

@@ -2,9 +2,7 @@
 
 import logging
 
-import numpy as np
 import pytest
-from refusals import refused
 from toydata import ToyStore, numbered
 from toystore import keep_plans
 
@@ -140,11 +138,3 @@ def test_where_nothing_can_be_kept_it_is_in_memory(folder, caplog):
         assert run.tokens_in(len(run)) == sum(map(sum, SIZES))
         assert mixed(toy).consumed(10**6)
     assert "in memory only" in caplog.text
-
-
-@pytest.mark.parametrize("tokens", [-1, True, 1.0, "4", np.int64(-1)])
-def test_what_is_no_number_of_tokens_is_refused(tokens):
-    with ToyStore(numbered(SIZES)) as toy:
-        run = toy.store.windows(8)
-        assert len(run.take(tokens=np.int64(17))) == 3
-        refused(lambda: run.take(tokens=tokens), tl.ConfigError, "take", "tokens")

@@ -1,7 +1,6 @@
 """Rows of packed groups are planned once, and what is kept of them is checked before it is used."""
 
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ from toydata import ToyStore, numbered
 from toystore import keep_plans
 
 import tokenloom as tl
-from tokenloom.layout.pack import rows as grouping
 from tokenloom.store import plan_cache
-from tokenloom.testing import tiny
 
 SIZES = [np.random.default_rng(2).integers(0, 14, 150).tolist(), [40, 3, 9] * 20]
 
@@ -26,19 +23,6 @@ def toy():
 def folder(tmp_path):
     with keep_plans(tmp_path / "cache") as made:
         yield made
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """The numbers of the groups that were planned, in order."""
-    calls, inner = [], grouping.plan_group
-
-    def counting(lengths, spec, group=0, names=None):
-        calls.append(group)
-        return inner(lengths, spec, group, names)
-
-    monkeypatch.setattr(grouping, "plan_group", counting)
-    return calls
 
 
 def packed(toy, **options):
@@ -56,39 +40,6 @@ def shown(run, times=40):
 
 def kept(folder):
     return sorted(folder.glob("packed-rows-*.parts"))
-
-
-@tiny(reproved_places=3)
-def test_every_group_is_planned_once_and_a_run_that_is_made_anew_reads_the_file(
-    toy, folder, planned
-):
-    run = packed(toy)
-    len(run)
-    groups = len(planned)  # for the numbers of rows
-    assert groups == 42
-    planned.clear()
-    found = shown(run)
-    assert sorted(planned) == list(range(groups))
-    assert shown(run) == found
-    assert len(planned) == groups
-    assert len(kept(folder)) == 1
-    planned.clear()
-    assert shown(packed(toy)) == found
-    assert len(planned) <= 3
-
-
-def test_small_stores_leave_no_file(toy, folder):
-    with tiny(min_cached_packing_documents=10**6):
-        shown(packed(toy))
-    assert kept(folder) == []
-
-
-def test_without_memory_and_without_a_folder_the_rows_are_the_same(toy, folder):
-    expected, before = shown(packed(toy)), kept(folder)
-    folder.chmod(0o777)  # others could write there: not used
-    with tiny(packing_table_bytes=1):
-        assert shown(packed(toy)) == expected
-    assert kept(folder) == before
 
 
 @pytest.mark.parametrize("share", np.linspace(0, 1, 9).tolist())
@@ -139,20 +90,3 @@ def test_the_version_of_orders_is_in_the_name_and_in_the_file(toy, folder, monke
     new.write_bytes(old.read_bytes())
     assert shown(packed(toy)) == expected
     assert new.read_bytes() == raw
-
-
-@pytest.mark.parametrize("budget", [1 << 20, 900])
-def test_threads_that_share_a_run_get_the_same_rows(toy, budget):
-    expected = shown(packed(toy))
-    run, found = packed(toy), {}
-
-    def ask(number):
-        found[number] = [shown(run) for _ in range(3)]
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    with tiny(packing_table_bytes=budget):
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-    assert all(one == expected for number in range(4) for one in found[number])
