@@ -220,12 +220,19 @@ class Renderer:
         return self.batches(self.plan(indices), [0, len(indices)])[0].make()
 
     def loss_tokens(self, plan: Plan) -> Int64:
-        """How many predictions count in each example of a plan, without reading tokens [N]."""
+        """How many predictions count in each example of a plan, without reading tokens [N].
+
+        Sources that the plan does not show must not depend on token values either: which examples
+        are planned together depends on internal sizes.
+        """
+        counts = [
+            trained_count(one.name, spec, ASKED, REMEDY)
+            for one, spec in zip(self._run.sources, self._specs, strict=True)
+        ]
         found = np.zeros(len(plan.indices), np.int64)
         for part in plan.parts:
             run, at = part.placed.run, slice(None) if part.at is None else part.at
-            count = trained_count(run.name, self._specs[part.number], ASKED, REMEDY)
-            found[at] = count(part.spans, run.seq_len, run.layout.line)
+            found[at] = counts[part.number](part.spans, run.seq_len, run.layout.line)
         return found
 
     @property
