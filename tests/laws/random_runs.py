@@ -11,10 +11,13 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from hypothesis import currently_in_test_context, note
+from known_stores import drawn_documents
 
 import tokenloom as tl
 
 SEQ_LEN = 8
+HELD = [token for seed in (5, 6, 7) for ids in drawn_documents(seed, 11) for token in ids]
+"""Tokens that the known stores hold."""
 BOS, EOS, PAD = 998, 999, 997
 STRATEGIES = ("sequential", "greedy", "first_fit", "best_fit", "first_fit_decreasing")
 STRATEGIES += ("best_fit_decreasing", "one_doc")
@@ -348,12 +351,12 @@ def _draw_render(draw: random.Random, layout: str, options: dict[str, Any]) -> d
     if draw.random() < 0.3:
         render["mask_boundary_loss"] = False
     if draw.random() < 0.3:
-        render["ignore_id"] = draw.randrange(1, 900)
+        render["ignore_id"] = draw.choice(HELD)
     if options.get("add_eos") and draw.random() < 0.6:
         render["train_on_eos"] = False
         render["eos_mask"] = draw.choice(["all", "inserted"])
-    if layout == "windows" and draw.random() < 0.2:
-        render |= {"segments": "eos", "eos_id": 7}
+    if layout == "windows" and draw.random() < 0.4:
+        render |= {"segments": "eos", "eos_id": draw.choice(HELD)}
     if "position_scheme" not in options and draw.random() < 0.3:
         render["position_scheme"] = "absolute"
     if draw.random() < 0.2:

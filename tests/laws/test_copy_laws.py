@@ -138,7 +138,9 @@ def can_be_made_over(recipe, stores):
         return False
     sources = sources_of(recipe).values()
     has_all = {one.store for one in sources} <= stores.keys()
-    return has_all and not any(one.order == "block" or one.choice == "split" for one in sources)
+    return has_all and not any(
+        one.order in ("block", "linear block") or one.choice == "split" for one in sources
+    )
 
 
 FORMATS = ("megatron", "parquet", "npy")  # those that hold empty documents

@@ -62,7 +62,7 @@ def test_an_empty_edit_changes_nothing(known, draw):
     if recipe.shuffled or (recipe.mix and recipe.mix["rule"] in ("rounds", "random")):
         return
     n = length_of(run)
-    last = recipe.edits[-1]["at"] if recipe.edits else 0
+    last = recipe.edits[-1]["at"] if recipe.edits else max((recipe.mix or {}).get("stages", [0]))
     at = draw.randrange(last, max(n, last) + 1)
     if run.is_finite and at > len(run):
         return

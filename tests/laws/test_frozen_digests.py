@@ -5,15 +5,15 @@ ORDER_VERSION and says why.
 """
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 import pytest
+
+from tokenloom.testing import numpy_alone
 
 FROZEN = Path(__file__).with_name("frozen_digests.jsonl")
 RUNS = 100
@@ -37,15 +37,10 @@ def test_every_run_has_the_bytes_that_it_always_had(known):
         assert digests_of(recipe, known) == frozen, (number, recipe)
 
 
-def test_the_loops_in_c_and_in_numpy_give_the_same_bytes():
-    """The frozen digests, and every array of random runs, without the compiled loops."""
-    here = Path(__file__).parent
-    tests = [__file__ + "::test_every_run_has_the_bytes_that_it_always_had"]
-    tests += [f"{here}/test_row_laws.py::test_every_array_is_what_the_recipe_says"]
-    environment = {**os.environ, "TOKENLOOM_NATIVE": "0"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_loops_in_c_and_in_numpy_give_the_same_bytes(known):
+    with numpy_alone():
+        test_every_run_has_the_bytes_that_it_always_had(known.numpy)
 
 
 def draw_all(known):

@@ -48,7 +48,7 @@ def spans_of(spans, n):
     return [(i, rows[k]) for i in range(n) for k in range(spans.frame[i], spans.frame[i + 1])]
 
 
-@law
+@law(examples=0.6)
 def test_at_has_every_cell_and_where_finds_each_and_no_other(known, draw):
     recipe, run = draw_run(draw, known)
     n = length_of(run)

@@ -90,10 +90,10 @@ RUNS = {
     "many sources": lambda p: tl.mix(
         {
             f"s{i}": packed(tl.open(p["a"]).select(doc_index=[i, 3])).shuffle().epochs(None)
-            for i in range(12, 26)
+            for i in range(12, 21)
         },
         cost="tokens",
-    ).take(60),
+    ).take(40),
 }
 
 
