@@ -24,7 +24,7 @@ def same_run(one, other, n):
     assert other.digest(0, n) == one.digest(0, n)
 
 
-@law
+@law(examples=0.6)
 def test_a_description_makes_the_same_run(known, draw):
     _, run = draw_run(draw, known)
     described = json.loads(json.dumps(run.describe(), allow_nan=False))

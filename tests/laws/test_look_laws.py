@@ -173,7 +173,7 @@ def labels(batch):
     return batch.labels if batch.trained().any() else np.full(batch.shape, -100)
 
 
-@law
+@law(examples=0.6)
 def test_a_simulation_predicts_the_reads_that_a_loader_counts(known, draw):
     """A copy of the run with caches of its own stands for a fresh process."""
     recipe, run = draw_run(draw, known)

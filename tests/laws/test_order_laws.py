@@ -170,7 +170,7 @@ def test_far_in_a_mix_the_source_that_has_consumed_least_comes_next(known, draw)
         assert consumed[name] <= least * (1 + 1e-12), (index, name, consumed)
 
 
-@law(examples=3)
+@law(examples=2)
 def test_what_a_run_consumed_is_what_its_examples_hold(known, draw):
     recipe, run = draw_run(draw, known)
     n = length_of(run)

@@ -34,7 +34,7 @@ def loader_of(run, *args, **options):
     return tl.Loader(run, *args, untrained="zero", **options)
 
 
-@law(examples=0.7)
+@law(examples=0.5)
 def test_a_run_resumes_at_every_step(known, draw):
     _, run, batch_size = draw_batched(draw, known)
     assert_resumable(run, batch_size=batch_size, steps=5, loader=loader_of)
@@ -103,7 +103,7 @@ def test_the_end_of_a_run_is_what_was_asked_for(known, draw):
     loader.close()
 
 
-@law
+@law(examples=0.7)
 def test_settings_of_a_loader_change_no_byte(known, draw):
     _, run, batch_size = draw_batched(draw, known)
     options = {
@@ -190,7 +190,7 @@ def test_a_schedule_of_batch_sizes_only_cuts_the_run_elsewhere(known, draw):
     loader.close()
 
 
-@law(examples=2)
+@law
 def test_loss_tokens_of_a_step_are_those_of_all_ranks(known, draw):
     recipe, run, _ = draw_batched(draw, known, 1)
     world = draw.choice([2, 3])

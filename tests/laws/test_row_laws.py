@@ -242,7 +242,7 @@ def attention(tokens, positions, segments):
     return (weights @ values) / weights.sum(axis=1)
 
 
-@law
+@law(examples=0.6)
 def test_every_batch_passes_its_checks_and_every_run_its_audit(known, draw):
     _, run = draw_run(draw, known)
     n = length_of(run)
@@ -254,7 +254,7 @@ def test_every_batch_passes_its_checks_and_every_run_its_audit(known, draw):
     assert certificate.ok, certificate
 
 
-@law(examples=2)
+@law(examples=1.5)
 def test_hidden_documents_are_filler_and_nothing_else_changes(known, draw):
     recipe, run = draw_run(draw, known)
     hidden = [(e["at"], *pair) for e in recipe.edits for pair in e.get("quarantine", ())]

@@ -72,11 +72,11 @@ RUNS = {
     "quota": lambda p: (
         tl.open(p["a"]).splice(SEQ_LEN, sampler="quota", balance_tau=0.5).shuffle().epochs(3)
     ),
-    "mix by tokens": lambda p: mixed(p, cost="tokens").take(120),
-    "mix by loss tokens": lambda p: mixed(p, cost="loss_tokens").take(120),
+    "mix by tokens": lambda p: mixed(p, cost="tokens").take(60),
+    "mix by loss tokens": lambda p: mixed(p, cost="loss_tokens").take(60),
     "edited mix": lambda p: (
-        mixed(p, cost="tokens").edit(at=37, weights={"packed": 0.1}).edit(at=90, remove=["windows"])
-    ).take(120),
+        mixed(p, cost="tokens").edit(at=37, weights={"packed": 0.1}).edit(at=50, remove=["windows"])
+    ).take(70),
     "quarantine": lambda p: (
         tl.mix({"a": packed(tl.open(p["a"])).epochs(None)}).edit(
             at=21, quarantine=[("a", 3), ("a", 9)]
