@@ -147,7 +147,7 @@ CASES = [  # layout, the other settings, name, allowed, refused
 ]
 
 ORDERS = [  # method, the other settings, name, allowed, refused
-    ("shuffle", {}, "perm_type", [*KINDS, None], ["fiestel", 1, True, b"linear"]),
+    ("shuffle", {}, "perm_type", [*KINDS, None], ["fiestel", 1, True, b"linear", ["linear"]]),
     ("shuffle", {}, "shuffle", [True, False, 1, np.int64(7), None], [0, -1, 1.5, "yes", [3]]),
     ("shuffle", {"shuffle": True}, "block_shuffle", [None], [tl.BlockShuffle()]),
     ("era_shuffle", {}, "length", [1, 10**12], [0, -1, 1.0, "1", True, None]),

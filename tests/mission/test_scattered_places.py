@@ -34,7 +34,7 @@ def test_places_all_over_an_order_are_those_of_each_alone(way, name, kind):
     with WAYS[way]():
         order = ORDERS[name](kind)
         n = len(order)
-        some = np.random.default_rng(3).integers(0, n, 600)
+        some = np.random.default_rng(3).integers(0, n, 250)  # fewer than two in a window
         some[:3] = 0, n - 1, n - 1
         together = order.map(some)
         alone = ORDERS[name](kind)
