@@ -20,7 +20,7 @@ from toyruns import SEQ_LEN, same, toy_run, toy_store
 import tokenloom as tl
 from tokenloom.testing import FaultSource, tiny, write_flat
 
-WAIT = 900.0  # seconds until something is taken to hang
+WAIT = 120.0  # seconds until something is taken to hang
 BEFORE = 0  # threads that ran before a test
 
 
