@@ -53,3 +53,23 @@ def test_a_copy_is_judged_with_its_step_before_it_leaves_the_run(tmp_path):
         other = next(tl.Loader(run, 1, 0, 1, prefetch=0, untrained="zero"))
         with pytest.warns(UserWarning, match="mask of zeros"):
             assert not copy.deepcopy(other).loss_mask.any()
+
+
+FIELDS = [("labels", "segment_ids"), ("loss_mask", "position_ids"), ("tokens", "labels"), ALL]
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_labels_that_a_loader_makes_at_once_are_judged_like_those_made_late(fields):
+    """Row 0 has documents of one token each, which nothing predicts."""
+    with ToyStore(numbered([[1, 1, 1, 1, 4]])) as toy:
+        run = toy.store.windows(4)
+        late = next(tl.Loader(run, 1, 0, 1, prefetch=0, fields=("tokens",)))
+        for name in ("labels", "loss_mask"):
+            with pytest.raises(tl.NoTrainedTokens):
+                getattr(late, name)
+        with pytest.raises(tl.NoTrainedTokens):
+            next(tl.Loader(run, 1, 0, 1, prefetch=0, fields=fields))
+        whole = next(tl.Loader(run, 2, 0, 1, prefetch=0, fields=fields))
+        for name in fields:
+            wanted = getattr(run.batch([0, 1]), name)
+            assert getattr(whole, name).tolist() == wanted.tolist()
