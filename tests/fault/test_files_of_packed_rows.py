@@ -8,7 +8,6 @@ from toydata import ToyStore, numbered
 from toystore import keep_plans
 
 import tokenloom as tl
-from tokenloom.store import plan_cache
 
 SIZES = [np.random.default_rng(2).integers(0, 14, 150).tolist(), [40, 3, 9] * 20]
 
@@ -78,15 +77,3 @@ def test_files_that_others_may_write_are_not_used(toy, folder):
     path.chmod(0o666)
     assert shown(packed(toy)) == expected
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_version_of_orders_is_in_the_name_and_in_the_file(toy, folder, monkeypatch):
-    shown(packed(toy))
-    (old,) = kept(folder)
-    monkeypatch.setattr(plan_cache, "ORDER_VERSION", plan_cache.ORDER_VERSION + 1)
-    expected = shown(packed(toy))
-    (new,) = set(kept(folder)) - {old}
-    raw = new.read_bytes()
-    new.write_bytes(old.read_bytes())
-    assert shown(packed(toy)) == expected
-    assert new.read_bytes() == raw
