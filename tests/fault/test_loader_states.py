@@ -300,6 +300,7 @@ def fuzz(dataset, count):
     return outcomes
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of other cached arrays
 def test_a_mutated_state_loads_or_is_a_state_error(dataset):
     outcomes = fuzz(dataset, 400)
     assert outcomes["refused"] > 40
