@@ -210,6 +210,10 @@ CONTROLS = {
     "next_is_the_first_place_after_an_index": before(
         tl.Dataset, "next", lambda *args, after, **options: (args, {"after": after + 1, **options})
     ),
+    "triples_are_the_splices_of_all_examples_and_places_find_each": (
+        test_look_laws, "places",
+        lambda *args, original=test_look_laws.places, **options: original(*args, **options)[1:],
+    ),
     "diff_is_what_comparing_all_arrays_says": (
         tl, "diff", lambda a, b, original=tl.diff: dataclasses.replace(original(a, b), share=1.0),
     ),

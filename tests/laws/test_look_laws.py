@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ from lawbook import law
 from random_runs import (
     SEQ_LEN,
     draw_run,
+    draw_source,
     length_of,
     make_run,
+    make_source,
     order_depends_on_labels,
     store_names,
 )
 
 import tokenloom as tl
-from tokenloom.inspect import simulate_run
+from tokenloom.inspect import places, simulate_run, triples
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -119,6 +122,36 @@ def test_next_is_the_first_place_after_an_index(known, draw):
         assert found.index == later[0]
     elif run.is_finite and len(run) == n:
         assert not found
+
+
+@law
+def test_triples_are_the_splices_of_all_examples_and_places_find_each(known, draw):
+    """Of a spliced source alone, whose epochs have equally many rows."""
+    while True:
+        source = draw_source(draw, ("first", "weighted"), lookahead=False)
+        if source.layout != "splice" or {"doc_schedule", "doc_growth"} & source.options.keys():
+            continue
+        if isinstance(source.options.get("content_length"), dict):  # cuts epochs
+            continue
+        try:
+            epochs = draw.randrange(1, 4)
+            run = make_source(replace(source, epochs=epochs), known).seed(draw.randrange(9))
+            n = len(run)
+            break
+        except tl.ConfigError:  # settings that do not go together
+            continue
+    if not n or n > 300:
+        return
+    found = triples(run)
+    columns = (found.index.tolist(), found.document.tolist(), found.t.tolist())
+    listed = list(zip(*columns, strict=True))
+    shown = {(i, span[0]) for i, span in spans_of(run.spans(range(n)), n)}
+    assert {pair[:2] for pair in listed} == shown
+    for document, t in draw.sample(sorted({pair[1:] for pair in listed}), 1):
+        expected = sorted({i for i, d, start in listed if (d, start) == (document, t)})
+        assert places(run, document, t, epochs=epochs).tolist() == expected
+        every = sorted({i for i, d, _ in listed if d == document})
+        assert places(run, document, epochs=epochs).tolist() == every
 
 
 @law(examples=0.6)
