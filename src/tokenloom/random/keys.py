@@ -7,7 +7,7 @@ keys of all others alone. There is no generator whose state could be lost.
 Words are mixed by the finaliser of splitmix64 in exact integers modulo 2^64, so keys are the same
 on every machine and in every version of NumPy. Strings and integers never collide: each part starts
 with its kind, and a string also with its length. Golden values are pinned by
-``tests/random/test_keys.py``; changing any of them requires a new order version.
+``tests/mission/test_order_digests.py``; changing any of them requires a new order version.
 """
 
 from __future__ import annotations
