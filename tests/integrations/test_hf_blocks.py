@@ -111,7 +111,6 @@ def test_special_tokens_with_id_0_are_special_tokens():
         ({"features": {"text": "one text"}}, tl.InputError, "batched=True"),
         ({"features": {"text": [None]}}, tl.InputError, "[0]"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_meant_is_refused(wrong, kind, named):
     given = {"features": PROBE, "tokenizer": words} | BARE | wrong
