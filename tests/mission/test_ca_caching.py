@@ -118,7 +118,7 @@ print(seen)
 
 
 def test_ca_03_ranks_open_no_socket_and_write_no_file(folder):
-    command = [sys.executable, "-c", ISOLATED, str(folder)]
+    command = [sys.executable, "-B", "-c", ISOLATED, str(folder)]  # -B: no bytecode, either
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[]", "['writes /dev/null']"]  # the second: it can be seen

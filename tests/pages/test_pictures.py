@@ -6,17 +6,18 @@ After a change that is meant to be seen: `python docs/pictures/look.py` for the 
 
 import subprocess
 import sys
+import threading
 import warnings
 from io import BytesIO
 from pathlib import Path
 
 import browsing
 import pytest
-from exploring import served
 from pagetoys import everything_run
 from PIL import Image
 
 import tokenloom as tl
+from tokenloom.explore.server import Server
 from tokenloom.explore.session import Session
 from tokenloom.report import report_on
 
@@ -59,8 +60,11 @@ def urls(run):
     html = report_on(run, batch_size=8, ranks=2, name="everything").html
     Path("report.html").write_text(html, encoding="utf-8")
     report = Path("report.html").absolute().as_uri()
-    with served(Session([run], batch_size=8)) as server:
-        yield {"report": report} | {name: server.url + page for name, page in EXPLORED.items()}
+    server = Server(Session([run], batch_size=8))
+    threading.Thread(target=server.serve_forever).start()
+    yield {"report": report} | {name: server.url + page for name, page in EXPLORED.items()}
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize(
