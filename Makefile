@@ -15,10 +15,12 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
 
-# required behavior, laws over a few random runs, killed builds: under a minute, for people who edit
+# required behavior, laws over a few random runs, killed builds: under a minute, for people who edit;
+# without the chapter of timings and the tests of the laws themselves
 quick: $(VENV)/.test
 	TOKENLOOM_HYPOTHESIS=quick $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow" \
-	  tests/mission tests/laws tests/fault/test_killed_builds.py
+	  --ignore tests/mission/test_be_benchmarks.py --ignore tests/laws/test_controls.py \
+	  --ignore tests/laws/test_tiny_limits.py tests/mission tests/laws tests/fault/test_killed_builds.py
 
 test: $(VENV)/.test browser peers lint types
 	$(BIN)/python -m pytest -n $(TESTERS) -q -m "not slow"

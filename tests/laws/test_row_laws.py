@@ -101,6 +101,8 @@ def test_a_batch_of_any_indices_is_its_rows_one_by_one(known, draw):
         part = slice(int(spans.frame[row]), int(spans.frame[row + 1]))
         for name in ("document", "start", "length", "at", "flags"):
             assert getattr(spans, name)[part].tolist() == getattr(one.spans, name).tolist()
+    firsts = [one.spans.document[:1].tolist() or [-1] for one in singles]
+    assert [[document] for document in together.document.tolist()] == firsts
 
 
 @law

@@ -136,6 +136,22 @@ def test_tensors_and_objects_are_judged_like_arrays():
     assert broken(check_batch(tensors)) == {"position_ids"}
 
 
+def test_rows_that_are_folded_for_accumulation_are_judged_with_their_starts():
+    rows = [[*row] for row in ROWS] + [ROWS[0]]
+    batch = made(rows, 8)
+    folded = {
+        name: array.reshape(2, 2, -1)
+        for name, array in batch.items()
+        if name not in ("cu_seqlens", "max_seqlen")
+    }
+    report = check_batch(folded)
+    assert report.ok, report
+    assert "document_starts" in report.checked
+    assert report.facts.rows == 4
+    folded["document_starts"] = folded["document_starts"][:1]
+    assert broken(check_batch(folded)) == {"shape"}
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
 def test_masks_of_ones_and_zeros_are_masks(dtype):
     batch = right()
@@ -381,6 +397,9 @@ def test_the_last_cell_has_a_target_only_with_a_look_ahead(lookahead):
     batch = made(rows, 4, **layout)
     assert batch["loss_mask"][0, 3] == lookahead
     assert check_batch(batch, **layout).ok
+    if lookahead:
+        batch["labels"][0, 3] = 0  # an id like any other
+        assert check_batch(batch, **layout).ok
     batch["labels"][0, 3] = -7
     assert "labels" in broken(check_batch(batch, **layout))
     alone = {"loss_mask": np.array([[True, True]])}
