@@ -371,6 +371,53 @@ def test_without_a_lock_nothing_is_kept_and_no_token_changes(
     assert list((tmp_path / "pieces").glob("[!.]*"))
 
 
+def test_a_folder_that_a_living_writer_fills_keeps_nothing_more(ranges, url, local, tmp_path):
+    """Its half-written piece is counted, and is not removed while it is held."""
+    folder = tmp_path / "pieces"
+    options = {"disk_cache": folder, "disk_cache_bytes": LEAST, "cache_bytes": 0}
+    store = tl.open(url, **options)
+    for path in pieces(folder):
+        path.unlink()
+    (folder / ".lock").unlink(missing_ok=True)
+    held_back = folder / f".tmp-{'0' * 32}"
+    with held_back.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.truncate(held_back, LEAST - 8)
+        for _ in range(2):
+            assert np.array_equal(store.tokens(0, 500), local.tokens(0, 500))
+            assert pieces(folder) == [held_back]
+    assert np.array_equal(store.tokens(0, 500), local.tokens(0, 500))
+    assert held_back not in pieces(folder), "its writer is gone, and so is it"
+    assert len(pieces(folder)) == 1
+
+
+def test_pieces_that_cannot_be_opened_now_stay_and_no_token_changes(
+    ranges, url, local, tmp_path, monkeypatch, caplog
+):
+    folder = tmp_path / "pieces"
+    store = tl.open(url, disk_cache=folder, cache_bytes=0)
+    store.tokens(0, 500)
+    kept = {path: path.read_bytes() for path in pieces(folder)}
+    really = os.open
+
+    def refuse(path, *given, **more):
+        if Path(path) in kept:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really(path, *given, **more)
+
+    ranges.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        for _ in range(3):
+            assert np.array_equal(store.tokens(0, 500), local.tokens(0, 500))
+    assert len(asked(ranges)) == 3
+    assert {path: path.read_bytes() for path in pieces(folder)} == kept
+    assert sum(os.strerror(errno.EMFILE) in one.message for one in caplog.records) == 1
+    ranges.clear()
+    assert np.array_equal(store.tokens(0, 500), local.tokens(0, 500))
+    assert asked(ranges) == []
+
+
 def test_a_pickle_of_a_store_takes_its_cache_along(ranges, url, tmp_path):
     store = tl.open(url, disk_cache=tmp_path / "pieces")
     wanted = store.tokens(0, 50)

@@ -1,6 +1,8 @@
 """What only fsspec has a scheme for (hf:// and others) is read as a bucket, within a deadline."""
 
 import copy
+import datetime
+import hashlib
 import json
 import logging
 import os
@@ -217,3 +219,117 @@ def test_the_token_of_the_hub_is_in_nothing_that_is_made_or_said(
         with pytest.raises(PermissionError) as caught:
             hub.info("datasets/user/toy")
         assert leaks(told(caught.value), secrets=[TOKEN]) == [TOKEN]  # the control: it was there
+
+
+# -- what changes while it is read, or comes short -------------------------------------------
+
+
+class Tagged:
+    """What is done to a hub that says a tag and a time of every object.
+
+    Attributes:
+        before: number of an answer with tokens or lines, from 1 → what to do before it is sent.
+        short: numbers of answers of which the last byte is lost.
+        asked: how many there were.
+        tags: whether tags and times are said.
+        when: the time of every object, as this hub says it.
+    """
+
+    def __init__(self):
+        self.before, self.short, self.asked, self.tags = {}, set(), 0, True
+        self.when = datetime.datetime(2024, 5, 6, tzinfo=datetime.UTC)
+
+    def info(self, hub, path, **more):
+        hub._ask()
+        found = dict(MemoryFileSystem.info(hub, path, **more))
+        if self.tags and found["type"] == "file":
+            data = hub.store[hub._strip_protocol(path)].getvalue()
+            found |= {"ETag": hashlib.sha256(data).hexdigest(), "LastModified": self.when}
+        return found
+
+    def cat_file(self, hub, path, start=None, end=None, **more):
+        if PAYLOAD not in path and ".jsonl" not in path:
+            return MemoryFileSystem.cat_file(hub, path, start=start, end=end, **more)
+        self.asked += 1
+        self.before.get(self.asked, lambda: None)()
+        found = MemoryFileSystem.cat_file(hub, path, start=start, end=end, **more)
+        return found[:-1] if self.asked in self.short else found
+
+
+@pytest.fixture
+def tagged(hub, local, monkeypatch):
+    """Every hub, those that are open already included, does what this says."""
+    made = Tagged()
+    monkeypatch.setattr(Hub, "info", lambda hub, *given, **more: made.info(hub, *given, **more))
+    monkeypatch.setattr(
+        Hub, "cat_file", lambda hub, *given, **more: made.cat_file(hub, *given, **more)
+    )
+    return made
+
+
+def damaged(hub, name="toy/shard-00000/" + PAYLOAD):
+    """Puts an object of the same size in the place of one."""
+    path = f"datasets/user/{name}"
+    data = bytearray(hub.store[hub._strip_protocol(path)].getvalue())
+    data[-1] ^= 1
+    hub.pipe_file(path, bytes(data))
+
+
+@pytest.mark.parametrize("when", [0.0, 1.7e9, Tagged().when, "yesterday", None])
+def test_objects_are_read_whatever_their_times_look_like(tagged, local, when):
+    tagged.when = when
+    store = tl.open(f"{TOP}/toy")
+    assert [one.tolist() for one in store.documents(range(9))] == [
+        one.tolist() for one in local.documents(range(9))
+    ]
+
+
+def test_an_object_that_is_replaced_while_the_store_is_open_is_not_read_on(hub, tagged, local):
+    store = tl.open(f"{TOP}/toy", cache_bytes=0)
+    assert np.array_equal(store.document(1), local.document(1))
+    damaged(hub)
+    with pytest.raises(tl.StoreError, match=PAYLOAD):
+        store.document(1)
+
+
+def test_an_object_that_is_replaced_between_two_reads_of_a_request_is_not_believed(
+    hub, tagged, local, monkeypatch
+):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_IN_FLIGHT", "1")
+    store = tl.open(f"{TOP}/toy", cache_bytes=0, verify="never")
+    tagged.before = {2: lambda: damaged(hub)}
+    with pytest.raises(tl.StoreCorrupt, match=PAYLOAD):
+        store.documents([0, 2, 4, 6])
+    assert tagged.asked > 2
+
+
+def test_bytes_that_come_short_are_asked_for_again(tagged, local):
+    store = tl.open(f"{TOP}/toy", cache_bytes=0)
+    tagged.short = {1}
+    assert np.array_equal(store.document(1), local.document(1))
+    assert tagged.asked == 2
+    assert store.reads.retries == 1
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_an_input_that_grows_while_it_is_read_is_refused_by_its_name(hub, tagged, tmp_path, tags):
+    tagged.tags = tags
+    line = json.dumps({"text": "some words"}).encode() + b"\n"
+    name = "datasets/user/corpus/a.jsonl"
+    hub.pipe_file(name, line * 40)
+    tagged.before = {1: lambda: hub.pipe_file(name, line * 41)}
+    with pytest.raises(tl.TokenloomError, match=r"a\.jsonl"):
+        tl.build(f"{TOP}/corpus/a.jsonl", tmp_path / "s", **BUILT)
+
+
+def test_an_error_with_a_long_or_endless_history_is_told_once(hub, local, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "0.3")
+    first = last = ValueError("odd words")
+    for _ in range(20):
+        last.__cause__ = ValueError(f"more odd words, and {TOKEN}")
+        last = last.__cause__
+    last.__cause__ = first
+    Hub.fails = first
+    with pytest.raises(tl.StoreError, match=TOP) as caught:
+        tl.open(f"{TOP}/toy")
+    assert leaks(told(caught.value), secrets=[TOKEN]) == []

@@ -318,6 +318,9 @@ def test_after_a_state_of_another_batch_size_seek_counts_steps_of_this_one(store
         loader.load_state_dict(states[4])
         assert next(loader).index.tolist() == list(range(4, 11))
         assert next(loader.seek(1)).index.tolist() == list(range(7, 14))
+    with tl.Loader(dataset, 7, prefetch=0) as loader:  # a step of 7 starts there: it is step 2
+        loader.load_state_dict(states[14])
+        assert (loader.step, loader.state_dict()["step"]) == (2, 2)
     with tl.Loader(dataset, 7, prefetch=0) as loader:
         loader.load_state_dict(states[4])
         loader.load_state_dict(states[14])  # the last of several counts

@@ -11,7 +11,7 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.loader import Forecast
-from tokenloom.testing import tiny, write_flat
+from tokenloom.testing import tiny, write_flat, write_store
 
 BLOCKS, ROWS, SEQ_LEN = 8, 8, 2  # of a window, of a block, of a row
 WINDOW = BLOCKS * ROWS * SEQ_LEN * 2  # bytes
@@ -98,6 +98,22 @@ def test_without_lanes_every_rank_needs_the_whole_window(stores):
     stored, full = store.windows(SEQ_LEN), store.windows(SEQ_LEN).shuffle()
     assert needed(full, 8) == store.num_tokens * 2
     assert needed(stored, 8) <= store.num_tokens * 2
+
+
+def test_eras_need_the_blocks_that_an_era_reaches_into(tmp_path):
+    """An era of r rows lies in r // ROWS + 2 blocks at most."""
+    store = write_store(tmp_path / "s", [[[1] * 512]], chunk_tokens=ROWS * SEQ_LEN)
+    for rows in (1, ROWS, 3 * ROWS - 1):
+        run = store.windows(SEQ_LEN).era_shuffle(rows)
+        assert needed(run, 8) == (rows // ROWS + 2) * WINDOW // BLOCKS
+
+
+def test_two_lanes_that_thrash_are_named_too(stores):
+    run = stores(2, cache_bytes=WINDOW).windows(SEQ_LEN)
+    run = run.block_shuffle(io_block_size=ROWS, window_blocks=BLOCKS, lanes=2)
+    with pytest.warns(UserWarning, match="2 of 2 lanes"):
+        forecast = tl.Loader(run, 8).forecast(1)
+    assert forecast.needed_bytes == 2 * WINDOW
 
 
 # -- what is fetched -----------------------------------------------------------------------
