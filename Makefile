@@ -10,7 +10,7 @@ NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 # modules are compiled once, not by each of the processes that tests and benchmarks start
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test test-slow browser peers sanitize mutate lint types docs bench science clean
+.PHONY: demo quick test test-slow browser peers sanitize lint types docs bench science clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -42,9 +42,6 @@ browser:
 # the tests of one that cannot be installed are skipped, and pytest says so
 peers: $(VENV)/.test
 	-@$(BIN)/python tests/exchange/peers.py
-
-mutate: $(VENV)/.test
-	PYTHONPATH=tests $(BIN)/python -m mutation --workers $(WORKERS)
 
 # the compiled loops under ASAN and UBSAN: their tests, and a minute of fuzzing; needs gcc
 sanitize: $(VENV)/.test
