@@ -1,0 +1,67 @@
+"""Splices at the edges of their rules: one choice, shares that do not divide, far blocks."""
+
+import numpy as np
+import pytest
+from toydata import ToyStore, numbered
+
+import tokenloom as tl
+from tokenloom.testing import write_flat
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def test_a_document_with_one_choice_shows_it_in_every_epoch():
+    with ToyStore(numbered([[8, 8, 8]], 10)) as toy:
+        run = toy.store.splice(
+            8, content_start_mode="anchor_start", content_length=8, balance_mode="by_document"
+        )
+        spans = run.shuffle(False).epochs(3).spans(range(9))
+    assert spans.document.tolist() == [0, 1, 2] * 3
+    assert spans.start.tolist() == spans.at.tolist() == [0] * 9
+    assert spans.length.tolist() == [8] * 9
+
+
+def test_shares_of_a_stream_that_do_not_divide_are_right_to_a_thousandth():
+    """Nine choices in all, weighed 1 : 2 : 3; only one of the three shares divides."""
+    with ToyStore(numbered([[6, 6, 6]], 10)) as toy:
+        run = toy.store.splice(
+            4, content_length=4, sampler="stream", doc_weights=[1, 2, 3], balance_tau=1
+        )
+        run = run.shuffle(False).epochs(1)
+        spans, rows = run.spans(range(len(run))), len(run)
+    shown = np.bincount(spans.document, minlength=3) / rows
+    assert np.abs(shown - np.array([1, 2, 3]) / 6).max() < 0.001
+
+
+@pytest.mark.parametrize("fetch", ["blocks", "rows"])
+def test_rows_of_splices_are_read_from_all_stored_blocks_that_they_lie_in(tmp_path, fetch):
+    """400 documents of 1,000 tokens: a block of rows reaches over the first 256 Ki tokens."""
+    ids = np.arange(400_000) % 60_000
+    write_flat(tmp_path / "s", ids, np.full(400, 1000), vocab_size=60_000)
+    store = tl.open(tmp_path / "s")
+    run = store.splice(16, content_start_mode="anchor_start", content_length=16)
+    run = run.block_shuffle(io_block_size=400, window_blocks=1)
+    with tl.Loader(run, 50, fetch=fetch) as loader:
+        found = np.concatenate([batch.tokens for batch in loader])
+    shown = run.spans(range(len(run))).document
+    assert sorted(shown.tolist()) == list(range(400))
+    assert (found == ids.reshape(400, 1000)[shown, :16]).all()
+
+
+def test_documents_with_strides_of_their_own_show_their_own_starts():
+    with ToyStore(numbered([[12, 12]], 20)) as toy:
+        run = toy.store.splice(4, content_length=4, doc_strides=[1, 4], sampler="enumerate")
+        spans = run.shuffle(False).spans(range(len(run)))
+    starts = [sorted(spans.start[spans.document == one].tolist()) for one in (0, 1)]
+    assert starts == [list(range(9)), [0, 4, 8]]
+
+
+def test_the_first_epoch_of_a_growing_set_may_have_a_single_row():
+    """Later epochs are shuffled all the same."""
+    with ToyStore(numbered([[4, *[4] * 40]], 10)) as toy:
+        run = toy.store.splice(4, content_length=4, doc_growth={0: 1, 1: 41}).shuffle().epochs(3)
+        spans = run.spans(range(83))
+    assert spans.document[0] == 0
+    later = spans.document[1:42].tolist(), spans.document[42:].tolist()
+    assert sorted(later[0]) == sorted(later[1]) == list(range(41))
+    assert list(range(41)) not in later
