@@ -38,11 +38,6 @@ loader: {batch_size: 4}
 """
 
 ONE = "stores/wiki --seq-len 16 --num-docs 1 --content-length 8"
-ORDERS = "--n 64 --repeats 2 --strategies full --perm-type feistel"
-LOADING = (
-    "--store stores/wiki --steps 2 --batch-size 2 --seq-len 16 --prefetch-batches 2 "
-    "--strategies full --perm-type feistel"
-)
 
 # command → command lines, with and without --json
 COMMANDS = {
@@ -185,15 +180,6 @@ COMMANDS = {
         "gc stores/wiki --dry-run",
         "gc stores/wiki --json",
     ],
-    "bench permutation": [
-        f"bench permutation {ORDERS}",
-        f"bench permutation {ORDERS} --json",
-        f"bench permutation {ORDERS} --compare bench.json --json",
-    ],
-    "bench data-loading": [
-        f"bench data-loading {LOADING}",
-        f"bench data-loading {LOADING} --json",
-    ],
     "completion": [
         "completion fish",
         "completion bash --json",
@@ -211,7 +197,6 @@ VERDICTS = {
     "audit --indices indices.npy --rows 8 --epochs 1 --json": 1,
     "verify damaged": 1,
     "verify damaged --json": 1,
-    f"bench permutation {ORDERS} --compare bench.json --json": 1,
 }
 
 WRITE = (
@@ -258,8 +243,6 @@ REFUSED = [
     (2, "verify stores/wiki --executor ray:head", "ray:head"),
     (2, "seal stores/wiki", "stores/wiki"),
     (1, "gc corpus", "corpus"),
-    (2, "bench permutation --strategies fll", "fll"),
-    (2, "bench data-loading --store stores/wiki --strategies fll", "fll"),
     (2, "completion powershell", "powershell"),
     # a line that is not a command line
     (2, "info", "store"),
@@ -270,7 +253,7 @@ REFUSED = [
     (2, "at run.yaml --batch-size 4:x", "'4:x'"),
     (2, "build corpus/a.jsonl -o stores/x --engine quick", "'quick'"),
     (2, "build corpus/a.jsonl", "--out"),
-    (2, "bench", "BENCH"),
+    (2, "bench permutation", "'bench'"),  # it is `python -m benchmarks permutation`
     # options that do not go together, or with this target
     (2, "build corpus/a.jsonl -o stores/x", "--vocab-size"),
     (1, "build corpus/a.jsonl -o stores/wiki -t bytes", "--id-key"),
@@ -345,9 +328,7 @@ def make_folder(root: Path) -> None:
     (root / "losses.jsonl").write_text("".join(json.dumps(one) + "\n" for one in losses))
     rows = [{"input_ids": [5, 2, 7, 9]}, {"input_ids": [1, 4], "document_starts": [0]}]
     (root / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    bench = {"bench": "permutation", "settings": {}, "results": {}}
     (root / "bad.jsonl").write_text("{")
-    (root / "bench.json").write_text(json.dumps(bench))
     np.save(root / "indices.npy", np.array([0, 1, 2, 3, 4, 5, 6, 6]))
     (root / "empty").mkdir()
     make_model(root / "model")
@@ -405,13 +386,11 @@ def run_all() -> dict[str, tuple[int, str, str]]:
 
 # the keys of these are names: of sources, columns, laws, measures
 NAMED = {
-    "laws", "metadata", "columns", "evaluate", "loader", "settings", "settings_changed", "fair",
-    "no_shuffle", "results", "speeds", "mixture_error", "missed", "losses", "windows", "by",
-    "content", "evaluate_content", "control", "intervals", "figures", "files", "left_out",
-    "numbers",
+    "laws", "metadata", "columns", "evaluate", "loader", "settings", "mixture_error", "missed",
+    "losses", "windows", "by", "content", "evaluate_content", "control", "intervals", "figures",
+    "files", "left_out", "numbers",
 }  # fmt: skip
-LEVELS = {"results": 3, "speeds": 2, "loader": 2, "by": 2}  # of names
-MEASURES = ("speeds", "loader")  # of a benchmark
+LEVELS = {"by": 2}  # of names
 KINDS = {type(None): "null", bool: "bool", int: "number", float: "number", str: "text"}
 
 
@@ -432,8 +411,6 @@ def keys(value: object, path: str = "", levels: int = 0) -> set[tuple[str, str]]
         below = f"{path}.{'*' if levels else name}".lstrip(".")
         if levels:
             found |= keys(item, below, levels - 1)
-        elif name in MEASURES:
-            found.add((below, "measures"))
         elif name in NAMED or (
             name in ("sources", "tokens", "documents") and isinstance(item, dict)
         ):

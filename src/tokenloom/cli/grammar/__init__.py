@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 
-from tokenloom.cli.grammar.benches import add_bench
 from tokenloom.cli.grammar.evaluation import add_evaluate
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.reports import add_report
@@ -37,7 +36,6 @@ ADD = (
     add_pack_plan,
     add_splice,
     add_tend,
-    add_bench,
     add_completion,
 )
 
