@@ -8,7 +8,8 @@
 
 Names are loaded on first use: `import tokenloom` itself loads nothing, not even NumPy. The public
 subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `exchange`,
-`runfiles`, `testing`, `integrations`) are loaded the same way; everything else is private.
+`runfiles`, `testing`, `integrations`) are loaded the same way. `tokenloom.cli` has `main` and
+`parser`; everything else is private.
 """
 
 from typing import TYPE_CHECKING

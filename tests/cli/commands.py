@@ -97,11 +97,7 @@ COMMANDS = {
     "where": [
         "where run.yaml --source wiki --doc 3",
         "where run.yaml --id code-5 --limit 1 --json",
-    ],
-    "next": [
-        "next run.yaml --source wiki --doc 3 --after 5",
-        "next run.yaml --source wiki --doc 3 --json",
-        "next run.yaml --source wiki --doc 3 --after 9999 --json",
+        "where run.yaml --source wiki --doc 3 --after 9999 --json",
     ],
     "find": [
         "find run.yaml code-5",
@@ -180,10 +176,6 @@ COMMANDS = {
         "gc stores/wiki --dry-run",
         "gc stores/wiki --json",
     ],
-    "completion": [
-        "completion fish",
-        "completion bash --json",
-    ],
 }
 
 # these exit with a code that is part of the answer, the others with 0
@@ -224,7 +216,7 @@ REFUSED = [
     (2, "state nothing.json", "nothing.json"),
     (2, "at run.yaml 9999", "9999"),
     (2, "where run.yaml --source wkii --doc 3", "wkii"),
-    (2, "next run.yaml --source wiki", "doc"),
+    (2, "where run.yaml --source wiki", "doc"),
     (2, "digest run.yaml --last 9999", "9999"),
     (3, "diff run.yaml rum.yaml", "rum.yaml"),
     (2, "edit run.yaml --at 16 --weights kode=4 -o third.yaml", "edit.weights.kode"),
@@ -243,7 +235,6 @@ REFUSED = [
     (2, "verify stores/wiki --executor ray:head", "ray:head"),
     (2, "seal stores/wiki", "stores/wiki"),
     (1, "gc corpus", "corpus"),
-    (2, "completion powershell", "powershell"),
     # a line that is not a command line
     (2, "info", "store"),
     (2, "shwo stores/wiki", "'show'"),

@@ -5,7 +5,7 @@ Exit codes: 0 success; 1 the store is missing, damaged, busy or full; 2 the comm
 130 interrupted.
 
 `tokenloom.cli.grammar` has the commands and their options; the module that does the work of a
-command is imported when it runs.
+command is imported when it runs. `parser` is public, for tools that read it, such as shtab.
 """
 
 from __future__ import annotations

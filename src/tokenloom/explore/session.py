@@ -119,8 +119,8 @@ class ExploredRun:
         if self.path:
             words = [["at", self.path, *one] for one in self._asked_by_word(examples, steps)]
             if document is not None:
-                words = [["next", self.path, "--source", document[0], "--doc", str(document[1])]]
-                words[0] += ["--after", str(examples[0])]
+                words = [["where", self.path, "--source", document[0], "--doc", str(document[1])]]
+                words[0] += ["--after", str(examples[0]), "--limit", "1"]
             return "\n".join(shlex.join(["tokenloom", *one]) for one in words)
         lines = [f"run.at({one})" for one in examples]
         lines += [f"run.at(step={one}, batch_size={self._subject.sizes})" for one in steps]

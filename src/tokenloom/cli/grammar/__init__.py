@@ -13,7 +13,7 @@ from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.reports import add_report
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
-from tokenloom.cli.grammar.verbs import Parser, add_completion, common_options
+from tokenloom.cli.grammar.verbs import Parser, common_options
 from tokenloom.cli.grammar.verdicts import add_audit, add_blame, add_simulate
 from tokenloom.version import __version__
 
@@ -36,7 +36,6 @@ ADD = (
     add_pack_plan,
     add_splice,
     add_tend,
-    add_completion,
 )
 
 
