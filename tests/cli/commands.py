@@ -134,10 +134,6 @@ COMMANDS = {
         "simulate run.yaml --steps 10 --ranks 2 --latency 0.02 --bandwidth 1MB --step-seconds 0.1",
         "simulate run.yaml --steps 10 --ranks 2 --latency 0.02 --bandwidth 1MB --json",
     ],
-    "blame": [
-        "blame run.yaml --losses losses.jsonl",
-        "blame run.yaml --losses losses.jsonl --json",
-    ],
     "report": [
         "report run.yaml -o pages.html",
         "report run.yaml --ranks 2 --state state.json",
@@ -224,7 +220,6 @@ REFUSED = [
     (2, "audit run.yaml --rows 8", "--rows"),
     (2, "audit run.yaml --executor rai", "rai"),
     (2, "simulate run.yaml --ranks 9", "9 ranks"),
-    (3, "blame run.yaml --losses losses.jsonl --loss-key train/loss", "train/loss"),
     (2, "report stores/wiki --ranks 2", "--ranks"),
     (2, "report run.yaml -o run.yaml", "run.yaml"),
     (2, "report s3://user:word@bucket/store --json", "store"),
@@ -294,7 +289,7 @@ TEXTS = [
 
 
 def make_folder(root: Path) -> None:
-    """Two stores, a damaged one, text, a run, a state, losses, rows, indices, files, a model."""
+    """Two stores, a damaged one, text, a run, a state, rows, indices, files, a model."""
     (root / "files").mkdir()
     np.array([5, 6, 7, 2, 8, 2, 9], "<u2").tofile(root / "files/train.bin")
     for name in ("wiki", "code"):
@@ -315,8 +310,6 @@ def make_folder(root: Path) -> None:
     with contextlib.chdir(root):
         run = tl.load("run.yaml")
         write_state(run.state(12), "state.json")
-    losses = [{"step": n, "loss": 9.0 if n == 7 else 2.0 + n % 3 / 10} for n in range(12)]
-    (root / "losses.jsonl").write_text("".join(json.dumps(one) + "\n" for one in losses))
     rows = [{"input_ids": [5, 2, 7, 9]}, {"input_ids": [1, 4], "document_starts": [0]}]
     (root / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     (root / "bad.jsonl").write_text("{")

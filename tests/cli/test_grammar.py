@@ -58,7 +58,7 @@ def test_help_and_a_wrong_command_line_load_no_numpy(words, code):
 
 TAKES_A_RUN = {
     *("check", "plan", "at", "where", "find", "digest", "diff", "edit", "state"),
-    *("show", "dataset", "audit", "simulate", "blame", "evaluate", "report", "explore"),
+    *("show", "dataset", "audit", "simulate", "evaluate", "report", "explore"),
 }
 
 

@@ -14,7 +14,7 @@ from tokenloom.cli.grammar.reports import add_report
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
 from tokenloom.cli.grammar.verbs import Parser, common_options
-from tokenloom.cli.grammar.verdicts import add_audit, add_blame, add_simulate
+from tokenloom.cli.grammar.verdicts import add_audit, add_simulate
 from tokenloom.version import __version__
 
 __all__ = ["parser"]
@@ -30,7 +30,6 @@ ADD = (
     add_explore,
     add_audit,
     add_simulate,
-    add_blame,
     add_report,
     add_evaluate,
     add_pack_plan,
