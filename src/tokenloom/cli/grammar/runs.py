@@ -213,13 +213,12 @@ def add_explore(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "explore",
-        work="pages.explore:explore",
+        work="explore:explore",
         example="explore run.yaml --batch-size 64",
         help="look at any step of a run in a browser",
         description="Serve pages about a run to the browser of this machine: its steps, rows, "
-        "tokens and documents, what an edit would change, and how it differs from another run. The "
-        "address has a secret in it; nothing is written outside the cache directory. Ctrl-C ends "
-        "it.",
+        "tokens and documents, and how it differs from another run. The address has a secret in "
+        "it; nothing is written outside the cache directory. Ctrl-C ends it.",
     )
     explore.add_argument("run", help="a run file, or a description as JSON")
     explore.add_argument("other", nargs="?", help="another one, to be compared with it")
