@@ -15,8 +15,8 @@ import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.explore import session as session_module
 from tokenloom.explore.cell_facts import NAMES
-from tokenloom.explore.first_words import TOKENS_OF_A_ROW
 from tokenloom.explore.session import Session
+from tokenloom.explore.strip_list import TOKENS_OF_A_ROW
 
 
 def cells_of(page):
