@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from benchmarks import (
@@ -49,6 +50,7 @@ from benchmarks import (
     rivals,
     run_files,
     scaling,
+    shuffles,
     simulate,
     splice,
     start,
@@ -56,7 +58,6 @@ from benchmarks import (
     write,
 )
 from benchmarks.clock import Table, machine, render
-from tokenloom.cli import main as command_line
 
 JOBS = {
     "start": start.run,
@@ -92,15 +93,13 @@ JOBS = {
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 COMMANDS = {"against": against.main, "compare": compare.main, "published": published.main}
-OF_ORDERS = ("permutation", "data-loading")  # commands with flags of their own
+COMMANDS |= {name: partial(shuffles.main, name) for name in shuffles.WORKLOADS}
 SIZES = ("tiny", "small", "default", "full")
 LARGER = {"huge": ("build", "cluster")}  # sizes that only some jobs have
 
 
 def main() -> None:
     first, *others = sys.argv[1:] or ["all"]
-    if first in OF_ORDERS:
-        raise SystemExit(command_line(["bench", first, *others]))
     if first in COMMANDS:
         raise SystemExit(COMMANDS[first](others))
     if first == "flame":

@@ -47,15 +47,10 @@ def pages(ds: tl.Dataset, draw: np.random.Generator) -> dict[str, str]:
     return {
         "step": link("step", step=step),
         "row": link("row", index=index),
-        "row, by age": link("row", index=index, by="age"),
         "document and its places": link("document", source=name, document=document, after=index),
         "next row of a source": link("goto", source=name, after=index),
         "two steps": link("compare", a=step, b=other),
         "two rows": link("compare", a=step, b=other, row=0),
-        "a chunk of a search by hash": link(
-            "find", kind="hash", wanted="0123456789ab", **{"from": f"0.{document}.0"}
-        ),
-        "preview of an edit": link("edit", at=index, quarantine=f"{name}:{document}"),
     }
 
 

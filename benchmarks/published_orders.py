@@ -1,20 +1,16 @@
 """The published figures of block shuffle: how well orders mix, and how often they read.
 
-Both come from `tokenloom bench`, whose JSON is read here: what a reader sees when running the
-published commands is what the page shows.
+Both come from `benchmarks.shuffles`: what a reader sees when running `python -m benchmarks
+permutation` and `data-loading` is what the page shows.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 from functools import cache
-from typing import Any
 
 import tokenloom as tl
+from benchmarks import shuffles
 from benchmarks.figures import Figure, Section, shown
-from tokenloom.cli import main
 
 __all__ = ["mixing", "quality", "reads"]
 
@@ -42,21 +38,12 @@ FORMS = {
 }
 
 
-@cache
-def _bench(name: str) -> dict[str, Any]:
-    """What `tokenloom bench NAME --json` prints with its defaults, which are those published."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
-        code = main(["bench", name, "--json", "--quiet"])
-    if code:
-        raise RuntimeError(f"tokenloom bench {name}: ended with {code}.")
-    found: dict[str, Any] = json.loads(told.getvalue())
-    return found
+measured = cache(shuffles.measured)
 
 
 def quality() -> Section:
     """The twelve measures of three orders, and their baselines."""
-    found = _bench("permutation")
+    found = measured("permutation")
     figures = []
     for place, strategy in enumerate(STRATEGIES):
         for measure, published in MEASURES.items():
@@ -88,7 +75,7 @@ def quality() -> Section:
 
 def mixing() -> Section:
     """The two scores that the note draws as bars."""
-    found = _bench("permutation")
+    found = measured("permutation")
     moved, same = "mean_abs_displacement_norm", "same_block_transition_rate"
     scores = {
         "global mixing": (moved, found["fair"][moved], ("0.997", "0.125", "0.996")),
@@ -110,7 +97,7 @@ def mixing() -> Section:
 
 def reads() -> Section:
     """Reads of 20 requests of 2,048 examples, and the sizes that they follow from."""
-    found = _bench("data-loading")["results"]
+    found = measured("data-loading")["results"]
     test = "test_be_05_the_published_reads_come_out_to_the_last_one"
     figures = []
     for place, strategy in enumerate(STRATEGIES):
@@ -126,7 +113,7 @@ def reads() -> Section:
     )
     what = "block: examples a read, of which the gate asks for 2"
     figures.append(Figure(what=what, published="143", ours=theirs, more=(ours,), test=test))
-    rows = _bench("permutation")["settings"]["io_block_size"]
+    rows = measured("permutation")["settings"]["io_block_size"]
     preset = tl.BlockShuffle.published()
     settings = f"{preset.window_blocks} / {preset.perm_type} / {preset.cache_windows}"
     figures += [

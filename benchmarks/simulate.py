@@ -1,4 +1,4 @@
-"""Simulating steps that have not run, and blaming documents for losses.
+"""Simulating steps that have not run.
 
 Rows have two tokens, because their length changes neither plans nor counts. The geometry is that of
 a large run: 64 lanes of 8 blocks of 128 rows, or the same blocks without lanes; "rows" is a full
@@ -15,7 +15,6 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks.clock import Row, Table, cost, timed, timing_of, want
-from tokenloom import blame
 from tokenloom.inspect import simulate_run
 from tokenloom.testing import write_flat
 
@@ -25,21 +24,21 @@ RANKS, BATCH, ROWS, LANES, WINDOW, SEQ_LEN = 8, 512, 128, 64, 8, 2
 CACHE = 2 * LANES * WINDOW * ROWS * SEQ_LEN * 2
 GOAL = 10.0  # seconds
 
-# size → (rows of the store, steps simulated exactly, steps from bands, losses)
-SIZES: dict[str, tuple[int, int, int, int]] = {
-    "tiny": (1 << 12, 8, 10**6, 1 << 12),
-    "small": (1 << 18, 2_000, 10**7, 1 << 14),
-    "default": (1 << 20, 100_000, 10**7, 1 << 18),
-    "full": (1 << 22, 100_000, 10**7, 1 << 20),
+# size → (rows of the store, steps simulated exactly, steps from bands)
+SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (1 << 12, 8, 10**6),
+    "small": (1 << 18, 2_000, 10**7),
+    "default": (1 << 20, 100_000, 10**7),
+    "full": (1 << 22, 100_000, 10**7),
 }
 
 
 def run(folder: Path, size: str, command: str) -> list[Table]:
-    """Times of whole simulations, and of `blame`."""
-    rows, exact, many, losses = SIZES[size]
+    """Times of whole simulations."""
+    rows, exact, many = SIZES[size]
     root = folder / "store"
     write_flat(root, np.zeros(rows * SEQ_LEN, np.uint16), np.full(rows, SEQ_LEN), vocab_size=16)
-    return [_simulations(root, exact, many, command), _blame(root, min(rows, losses), command)]
+    return [_simulations(root, exact, many, command)]
 
 
 def _simulations(root: Path, exact: int, many: int, command: str) -> Table:
@@ -64,29 +63,10 @@ def _simulations(root: Path, exact: int, many: int, command: str) -> Table:
         f"{RANKS} ranks, batch size {BATCH}: {each:,} examples in the exact rows.",
         "Without lanes every rank fetches every block, so there are eight times as many to count.",
     ]
-    title = "simulate 1: what steps will read"
+    title = "simulate: what steps will read"
     return Table(title=title, command=command, rows=rows, notes=notes)
 
 
 def _row(what: str, dataset: Any, steps: int, settings: dict[str, Any]) -> Row:
     taken, _ = timed(lambda: simulate_run(dataset, steps, **settings))
     return want(cost(what, timing_of([taken]), 1, "s"), "<=", GOAL)
-
-
-def _blame(root: Path, losses: int, command: str) -> Table:
-    dataset = tl.open(root).windows(SEQ_LEN).shuffle()
-    rng = np.random.Generator(np.random.PCG64(1))
-    values = 3 + rng.normal(0, 0.3, losses)
-    steps = losses // BATCH
-    cases = {
-        f"{losses:,} losses of rows": lambda: blame(dataset, values, index=np.arange(losses)),
-        f"{steps:,} losses of steps": lambda: blame(
-            dataset,
-            values[:steps] if steps > 1 else values[:2],
-            batch_size=BATCH if steps > 1 else 8,
-        ),
-    }
-    rows = [cost(name, timing_of([timed(case)[0]]), 1, "s") for name, case in cases.items()]
-    note = "As many documents as rows; 99 deals of the losses for the threshold."
-    title = "simulate 2: blame"
-    return Table(title=title, command=command, rows=rows, notes=[note])

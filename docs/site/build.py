@@ -53,7 +53,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/trainers/hugging-face",
         "docs/trainers/lightning",
         "docs/trainers/jax",
-        "docs/simulate-and-blame",
+        "docs/simulate",
         "docs/performance",
         "docs/published",
         "docs/results",

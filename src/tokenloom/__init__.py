@@ -8,7 +8,8 @@
 
 Names are loaded on first use: `import tokenloom` itself loads nothing, not even NumPy. The public
 subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `exchange`,
-`runfiles`, `testing`, `integrations`) are loaded the same way; everything else is private.
+`runfiles`, `testing`, `integrations`) are loaded the same way. `tokenloom.cli` has `main` and
+`parser`; everything else is private.
 """
 
 from typing import TYPE_CHECKING
@@ -53,7 +54,6 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
     )
     from tokenloom.inspect.audit.batch_audit import audit_batches as audit
     from tokenloom.inspect.diff import diff
-    from tokenloom.inspect.suspects.blamed import blame
     from tokenloom.loader.loader import Loader
     from tokenloom.order.shuffle import BlockShuffle
     from tokenloom.runfiles.written import save
@@ -80,7 +80,6 @@ __all__ = [
     "WorkerError",
     "__version__",
     "audit",
-    "blame",
     "build",
     "check_batch",
     "diff",
@@ -100,7 +99,6 @@ _HOMES = {
     "Loader": ("loader.loader", "Loader"),
     "Store": ("api.store", "Store"),
     "audit": ("inspect.audit.batch_audit", "audit_batches"),
-    "blame": ("inspect.suspects.blamed", "blame"),
     "build": ("api.build", "build_store"),
     "check_batch": ("batch.check", "check_batch"),
     "diff": ("inspect.diff", "diff"),

@@ -99,8 +99,6 @@ class Limits:
     offset_chunk_documents: int = 1 << 18
     short_length_tokens: int = 1 << 16  # shorter lengths are counted in an array
     hash_chunk_documents: int = 1 << 16
-    hash_index_part_documents: int = 4096
-    hash_index_sort_bytes: int = 256 << 20
     open_payloads: int = 512  # a descriptor each
     read_ahead_bytes: int = 64 << 20
     read_ahead_step_bytes: int = 2 << 20

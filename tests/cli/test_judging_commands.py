@@ -1,4 +1,4 @@
-"""`tokenloom simulate` and `tokenloom blame`: what they print, as text and as JSON."""
+"""`tokenloom simulate`: what it prints, as text and as JSON."""
 
 import json
 

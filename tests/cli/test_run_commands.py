@@ -1,4 +1,4 @@
-"""Commands that ask a run: plan, state, at, where, next, find, digest, diff, edit, show."""
+"""Commands that ask a run: plan, state, at, where, find, digest, diff, edit, show."""
 
 import json
 
@@ -53,7 +53,7 @@ def run(folder):
     return tl.load(folder / "run.yaml")
 
 
-# -- at, where, next, find -----------------------------------------------------------------
+# -- at, where, find -----------------------------------------------------------------------
 
 
 def test_at_prints_what_python_answers(ask, run):
@@ -110,16 +110,6 @@ def test_where_lists_the_places_and_says_that_there_are_more(ask, run):
     shown = ask("where", "run.yaml", "--id", "wiki-3", "--limit", "1")
     assert "there are more" in shown
     assert str(places[0].index) in shown.splitlines()[2]
-
-
-def test_next_is_the_first_place_after_an_example(ask, run):
-    places = [one.index for one in run.where("wiki", 3)]
-    words = ("next", "run.yaml", "--source", "wiki", "--after", str(places[0]))
-    assert json.loads(ask(*words, "--doc", "3", "--json"))["place"]["index"] == places[1]
-    assert json.loads(ask(*words, "--id", "wiki-3", "--json"))["place"]["index"] == places[1]
-    never = json.loads(ask(*words[:4], "--doc", "3", "--after", str(len(run) - 1), "--json"))
-    assert never["place"] is None
-    assert never["reason"]
 
 
 def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
@@ -190,7 +180,6 @@ def test_a_state_whose_stores_are_gone_is_printed_without_totals(ask, tmp_path):
         ("plan", "run.yaml"),
         ("at", "run.yaml", "5"),
         ("where", "run.yaml", "--source", "wiki", "--doc", "3"),
-        ("next", "run.yaml", "--source", "wiki", "--doc", "3"),
         ("digest", "run.yaml", "--plan"),
         ("show", "run.yaml", "--examples", "1"),
         ("dataset", "run.yaml", "--row", "0"),

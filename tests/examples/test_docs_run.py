@@ -87,13 +87,6 @@ def test_make_targets_named_in_the_docs_exist():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
 
 
-def test_benchmarks_named_in_the_docs_exist():
-    known = {"all", *[p.stem for p in (ROOT / "benchmarks").glob("*.py")]}
-    for page in PAGES:
-        for name in re.findall(r"python -m benchmarks (\w+)", page.read_text()):
-            assert any(name in stem for stem in known), name
-
-
 ROOMS = {"order", "batch", "loader", "streams", "inspect", "evaluate", "cluster", "exchange"}
 ROOMS |= {"quality", "report", "runfiles", "testing", "integrations.trainer"}
 ROOMS |= {f"integrations.{x}" for x in ("grain", "hf", "jax", "levanter", "lightning", "torch")}

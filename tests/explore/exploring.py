@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 
 from tokenloom.explore.query import link
 from tokenloom.explore.router import answered
@@ -52,12 +51,4 @@ class Asked:
         reply = self.get(page, **values)
         text = read(reply)
         assert reply.status == status, text
-        return text
-
-    def made(self, page, seconds=60, **values):
-        """The page, when what it waits for is there: as a browser does that looks again."""
-        end = time.monotonic() + seconds
-        while 'id="making"' in (text := self.html(page, **values)):
-            assert time.monotonic() < end, text
-            time.sleep(0.01)
         return text

@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 from pagetoys import EVIL
 
-PAGES = ["", "step", "row", "goto", "document", "compare", "edit", "find", "overview", "diff"]
+PAGES = ["", "step", "row", "goto", "document", "compare", "find", "overview", "diff"]
 NAMES = [
     *("step", "row", "index", "first", "run", "by", "cell", "text", "source", "document", "after"),
-    *("a", "b", "whole", "kind", "wanted", "from", "at", "weights", "remove", "quarantine", "save"),
+    *("a", "b", "whole", "kind", "wanted", "from"),
 ]
 VALUES = [
     *(
@@ -28,8 +28,7 @@ VALUES = [
         " ",
     ),
     *("wiki", "code", "book", "nobody", EVIL, "\u202e", "\x00", "a" * 5000, "%", "text", "id"),
-    *("hash", "age", "loss", "0.0.0", "0.9.9", "9.0.0", "0.99999999.5", "abcdef01", "wiki=3"),
-    *("wiki=nan", "wiki=-1", "wiki=inf", "wiki=", "=", "wiki:1", "wiki:99999999", "wiki:-1", ":"),
+    *("hash", "age", "loss", "0.0.0", "0.9.9", "9.0.0", "0.99999999.5", "abcdef01", "0" * 32),
 ]
 HOSTS = [
     *("localhost", "127.0.0.1:8000", "[::1]:1", "LOCALHOST:99"),
@@ -73,14 +72,10 @@ LINES = [
 def well_formed(draw, token):
     """A request as a browser sends it, with values that nobody expects."""
     names = draw.sample(NAMES, draw.randrange(1, 5))
-    some = draw.choice([VALUES, ["0", "1", "2", "5", "wiki", "code", "text", "wiki=2", "wiki:1"]])
+    some = draw.choice([VALUES, ["0", "1", "2", "5", "wiki", "code", "text", "hash"]])
     form = "&".join(f"{name}={quote(draw.choice(some))}" for name in names)
-    if draw.random() < 0.2:
-        kind = "Content-Type: application/x-www-form-urlencoded"
-        head = f"POST /{token}/edit HTTP/1.1\r\nHost: localhost\r\n{kind}"
-        return f"{head}\r\nContent-Length: {len(form)}\r\n\r\n{form}".encode()
-    page = draw.choice(PAGES)
-    return f"GET /{token}/{page}?{form} HTTP/1.1\r\nHost: localhost:99\r\n\r\n".encode()
+    page, method = draw.choice(PAGES), "HEAD" if draw.random() < 0.1 else "GET"
+    return f"{method} /{token}/{page}?{form} HTTP/1.1\r\nHost: localhost:99\r\n\r\n".encode()
 
 
 def request_of(draw, token):

@@ -15,8 +15,8 @@ import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.explore import session as session_module
 from tokenloom.explore.cell_facts import NAMES
-from tokenloom.explore.first_words import TOKENS_OF_A_ROW
 from tokenloom.explore.session import Session
+from tokenloom.explore.strip_list import TOKENS_OF_A_ROW
 
 
 def cells_of(page):
@@ -178,11 +178,10 @@ def test_texts_ids_names_and_metadata_of_strangers_stay_text_on_every_page(evil)
         "document": {"source": source, "document": 0},
         "find": {"kind": "text", "wanted": MARK},
         "compare": {"a": 0, "b": 1},
-        "edit": {"at": 2, "weights": f"{source}=3"},
         "overview": {},
     }
     for name, values in pages.items():
-        page = evil.made(name, **values)
+        page = evil.html(name, **values)
         assert MARK not in page, name
         assert "<script>window" not in page, name
         assert "\u202e" not in page, name
@@ -211,7 +210,7 @@ def test_small_stores_have_pages_too(tmp_path, texts):
         warnings.simplefilter("ignore")  # nothing to train on
         store = tl.build(path, tmp_path / "s", tokenizer="bytes", progress=False)
     asked = explored(store.windows(2))
-    for page in ("", "step", "find", "compare", "edit", "overview"):
+    for page in ("", "step", "find", "compare", "overview"):
         assert asked.get(page).status == 200, page
     assert asked.get("row").status == (200 if len("".join(texts)) >= 2 else 400)
     assert asked.get("document").status == (200 if texts else 400)
@@ -233,7 +232,7 @@ def test_a_run_of_a_thousand_sources_has_small_pages(tmp_path):
     assert len(page) < 300_000
     assert asked.get("row", index=17).status == 200
     assert asked.get("goto", source="source 7", after=3).status == 303
-    assert len(asked.html("edit", at=10, weights="source 9=2")) < 30_000
+    assert "make it now" in asked.html("overview")  # not made before somebody wants it
 
 
 def test_a_document_of_a_million_tokens_is_shown_page_by_page(tmp_path):
@@ -286,7 +285,7 @@ def test_documents_that_were_appended_during_the_run_are_shown_too(tmp_path):
     assert "document?source=main&amp;document=1" in found
 
 
-def test_the_overview_shows_why_there_is_no_report_and_tries_again_once(run, monkeypatch):
+def test_a_report_is_made_once_and_one_that_fails_is_tried_again(run, monkeypatch):
     calls = []
 
     def torn(*given, **named):
@@ -295,13 +294,31 @@ def test_the_overview_shows_why_there_is_no_report_and_tries_again_once(run, mon
 
     monkeypatch.setattr(session_module, "report_on", torn)
     asked = Asked(Session([run, run], ["toy", "other"], 4))
-    for _ in range(2):
-        assert "s: &lt;b&gt;a byte&lt;/b&gt; is another one." in asked.made("overview", run=1)
-    assert len(calls) == 1
+    for count in (1, 2):
+        said = "s: &lt;b&gt;a byte&lt;/b&gt; is another one."
+        assert said in asked.html("overview", status=400, run=1)
+        assert len(calls) == count
     monkeypatch.undo()
-    reply = asked.get("overview", run=1, again=1)
-    assert (reply.status, dict(reply.headers)["Location"]) == (303, "overview?run=1")
-    assert 'class="headline"' in asked.made("overview", run=1)
+    assert 'class="headline"' in asked.html("overview", run=1)
+    monkeypatch.setattr(session_module, "report_on", torn)
+    assert 'class="headline"' in asked.html("overview", run=1)
+    assert len(calls) == 2
+
+
+def test_a_report_that_is_being_made_ends_with_the_explorer(run, monkeypatch, caplog):
+    parts = []
+
+    def slow(*given, tell, **named):
+        while len(parts) < 100:
+            tell("a part")
+            parts.append(1)
+            asked.session.stop()
+
+    monkeypatch.setattr(session_module, "report_on", slow)
+    asked = Asked(Session([run], ["toy"], 4))
+    assert "the explorer ends" in asked.html("overview", status=400)
+    assert len(parts) == 1
+    assert caplog.text == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*no documents")

@@ -6,7 +6,7 @@ import re
 import browsing
 import numpy as np
 import pytest
-from exploring import Asked, served
+from exploring import served
 from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
 
@@ -16,8 +16,7 @@ from tokenloom.explore.session import Session
 
 PAGES = (
     *("step?step=3", "row?index=5", "document?source=wiki&document=3", "compare?a=1&b=2"),
-    *("compare?a=1&b=2&row=3", "find?kind=text&wanted=abc", "edit?at=32&weights=wiki%3D1"),
-    "overview",
+    *("compare?a=1&b=2&row=3", "find?kind=text&wanted=abc", "overview"),
 )
 
 
@@ -30,10 +29,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(run):
-    """An explorer whose report is made already."""
-    session = Session([run], batch_size=16)
-    Asked(session).made("overview")
-    with served(session) as server:
+    with served(Session([run], batch_size=16)) as server:
         yield server.url
 
 
@@ -201,13 +197,11 @@ def test_text_from_outside_stays_text_the_policy_stops_code_and_no_other_site_ge
     chromium, tmp_path
 ):
     run = hostile_run(tmp_path)
-    session = Session([run], [EVIL], 4)
-    Asked(session).made("overview")
     source = next(iter(run.sources))
-    with served(session) as server:
+    with served(Session([run], [EVIL], 4)) as server:
         with browsing.visit(chromium, server.url, width=360) as seen:
             page = seen.page
-            for name in ("step", "row?index=0", "row?index=1", "edit", "overview", "compare"):
+            for name in ("step", "row?index=0", "row?index=1", "overview", "compare"):
                 page.goto(server.url + name)
                 assert page.evaluate("window.pwned") is None
                 assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
@@ -235,7 +229,7 @@ def test_text_from_outside_stays_text_the_policy_stops_code_and_no_other_site_ge
             assert page.evaluate("window.pwned") is None
             assert any("Content Security Policy" in one for one in seen.complaints)
         other = tmp_path / "other.html"
-        form = f"<form method=post action='{server.url}edit'><input name=weights></form>"
+        form = f"<form method=post action='{server.url}step'><input name=step></form>"
         other.write_text(f"{form}<iframe src='{server.url}step'></iframe>")
         with browsing.visit(chromium, other.as_uri()) as seen:
             with seen.page.expect_response(lambda one: one.request.method == "POST") as waiting:

@@ -302,11 +302,6 @@ SETTINGS = {
         2,
     ),
     "the splices of a mix": (lambda t: inspect.triples(t.mixed), "a mix"),
-    "losses per something else": (
-        lambda t: tl.blame(t.run, np.arange(9.0), index=np.arange(9), per="token"),
-        "per",
-        "'token'",
-    ),
     "a model without logits": (
         lambda t: quality.leak_probe(
             lambda tokens, batch: np.zeros((1, 2)),

@@ -6,7 +6,7 @@ import re
 import types
 
 ROOMS = ["order", "batch", "loader", "streams", "inspect", "evaluate", "cluster", "exchange"]
-ROOMS += ["quality", "report", "runfiles", "testing"]
+ROOMS += ["quality", "report", "runfiles", "testing", "cli"]
 ROOMS += [f"integrations.{one}" for one in ("grain", "hf", "jax", "levanter", "lightning", "torch")]
 ROOMS += ["integrations.trainer"]
 INTERNAL = {"renderer", "run", "sources", "rule", "reader", "line"}  # attributes of our own use

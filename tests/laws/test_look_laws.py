@@ -117,6 +117,8 @@ def test_next_is_the_first_place_after_an_index(known, draw):
     places = [one.index for one in run.where(name, document, before=n)]
     after = draw.randrange(n)
     later = [index for index in places if index > after]
+    assert [one.index for one in run.where(name, document, after=after, before=n)] == later
+    assert list(run.where(name, document, after=n + draw.randrange(-1, 5), before=n)) == []
     found = run.next(name, document, after=after, within=200)
     if later:
         assert found.index == later[0]

@@ -207,6 +207,29 @@ def test_be_07_a_run_is_compared_with_an_earlier_one(benchmarks, tmp_path, name,
     assert benchmarks(name, *words, *compare)[0] == 3
 
 
+def test_be_07_a_comparison_names_every_mean_and_setting_that_differs(benchmarks, tmp_path):
+    path = tmp_path / "earlier.json"
+    words = ("permutation", *SMALL, "--perm-type", "feistel", "--strategies", "full")
+    path.write_text(benchmarks(*words, "--json")[1])
+    _, printed = benchmarks(*words, "--seed", 1, "--compare", path, "--json")
+    now, before = json.loads(printed), json.loads(path.read_text())
+    assert now["compare"]["settings_changed"] == {"seed": [0, 1]}
+    means = [run["results"]["feistel"]["full"] for run in (before, now)]
+    for row in now["compare"]["rows"]:
+        measure_name = row["name"].removeprefix("feistel.full.")
+        old, new = (one[measure_name]["mean"] for one in means)
+        assert (row["old"], row["new"], row["difference"]) == (old, new, new - old)
+        assert row["differs"] == (old != new)
+    assert len(now["compare"]["rows"]) == len(means[0])
+    assert benchmarks(*words, "--seed", 1, "--compare", path, "--tolerance", 1e9)[0] == 0
+    earlier = before["results"]["feistel"]
+    del earlier["full"]["spearman_rho"]  # a measure that only one run has
+    path.write_text(json.dumps(before))
+    code, printed = benchmarks(*words, "--compare", path)
+    assert code == 1
+    assert f"1 of {len(means[1])} measures differ" in printed
+
+
 def test_be_07_a_slower_run_fails_if_a_bound_is_given(benchmarks, tmp_path):
     earlier = json.loads(benchmarks("data-loading", *FEW, "--json")[1])
     path = tmp_path / "earlier.json"

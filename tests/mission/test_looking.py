@@ -99,6 +99,42 @@ def test_epochs_and_before_bound_what_is_searched(texts):
     assert list(run.where(doc=5, before=limit)) == [o for o in every if o.index < limit]
 
 
+def test_places_after_an_index_are_found_at_once_however_far_it_is(texts):
+    run = texts.windows(8).shuffle().epochs(None)
+    far = 10**12
+    first, second = itertools.islice(run.where(doc=5, after=far), 2)
+    assert far < first.index < second.index
+    assert first == run.next(doc=5, after=far)
+    assert next(run.where(doc=5, after=first.index)).index == second.index
+    assert next(run.where(id="t5", after=far)).index <= first.index  # documents 5, 12 and 19
+    ended = run.epochs(3)
+    every = list(ended.where(doc=5))
+    for after in (-1, 0, every[1].index, len(ended) - 1):
+        left = [place for place in every if place.index > after]
+        assert list(ended.where(doc=5, after=after)) == left
+    assert "the run ends before" in ended.where(doc=5, after=len(ended) - 1).reason
+    refused(lambda: run.where(doc=5, after=-2), tl.ConfigError, "after", -2)
+
+
+def test_the_next_place_of_a_document_is_a_command(texts, tmp_path, cli):
+    run = texts.windows(8).shuffle().epochs(3)
+    tl.save(run, tmp_path / "run.yaml")
+    places = [place.to_dict() for place in run.where(doc=5, batch_size=4)]
+    after = places[0]["index"]
+    words = ("where", tmp_path / "run.yaml", "--batch-size", 4, "--limit", 1, "--json")
+    for name, value in (("doc", 5), ("id", "t5")):
+        answer = json.loads(cli(*words, f"--{name}", value, "--after", after))
+        expected = run.where(**{name: value}, batch_size=4, after=after)
+        assert answer["places"] == [next(expected).to_dict()]
+        assert answer["more"]
+    later = [place for place in places if place["index"] > after]
+    assert json.loads(cli(*words, "--doc", 5, "--after", after))["places"] == later[:1]
+    ended = json.loads(cli(*words, "--doc", 5, "--after", len(run) - 1))
+    assert ended["places"] == []
+    assert f"the run ends before {len(run):,}" in ended["reason"]
+    assert "'next'" in cli("next", tmp_path / "run.yaml", "--doc", 5, code=2)
+
+
 def cells_of(places):
     """(index, column, offset in the document) of every cell of some places."""
     return [(p.index, p.column + k, p.start + k) for p in places for k in range(p.length)]

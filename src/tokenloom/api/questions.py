@@ -160,6 +160,7 @@ class Questions(ABC):
         id: str | int | None = None,
         tokens: int | range | tuple[int, int] | None = None,
         epochs: int | Iterable[int] | None = None,
+        after: int = -1,
         before: int | None = None,
         batch_size: int | Sequence[tuple[int, int]] | None = None,
     ) -> Places:
@@ -176,6 +177,7 @@ class Questions(ABC):
                 pair (first, after the last).
             epochs: how many epochs of the source, from the first on; or which ones. Costs of other
                 epochs are not added up.
+            after: only examples after this index; epochs before it are not visited.
             before: only examples before this index.
             batch_size: also tell the step and the row, as in `at`.
 
@@ -194,6 +196,7 @@ class Questions(ABC):
         settings: dict[str, Any] = {
             "tokens": _offsets(tokens),
             "epochs": _epochs(epochs),
+            "after": integer("after", after, least=-1),
             "before": None if before is None else integer("before", before),
             "steps": None if batch_size is None else Steps(batch_size),
         }
@@ -249,8 +252,6 @@ class Questions(ABC):
         index = integer("after", after, least=-1)
         steps = None if batch_size is None else Steps(batch_size)
         asked = self._search(source, doc, tokens=_offsets(tokens), after=index, steps=steps)
-        if self.run.n is not None and index + 1 >= self.run.n:
-            return Nowhere(f"the run ends before {index + 1:,}.")
         first = asked.first_epoch
         epochs = range(first, first + integer("within", within, least=1))
         found = places_of(asked.over(epochs))

@@ -1,11 +1,11 @@
 """Takes a command line → gives what the library answers, as lines or as JSON.
 
-Exit codes: 0 success; 1 the store is missing, damaged, busy or full, or a benchmark differs from
-the one it was compared with; 2 the command is invalid; 3 an input, a tokenizer or an optional
-package cannot be used; 4 a worker process died; 130 interrupted.
+Exit codes: 0 success; 1 the store is missing, damaged, busy or full; 2 the command is invalid;
+3 an input, a tokenizer or an optional package cannot be used; 4 a worker process died;
+130 interrupted.
 
 `tokenloom.cli.grammar` has the commands and their options; the module that does the work of a
-command is imported when it runs.
+command is imported when it runs. `parser` is public, for tools that read it, such as shtab.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is trained where: `tokenloom at`, `where`, `next` and `find`."""
+"""What is trained where: `tokenloom at`, `where` and `find`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tokenloom.cli.printing import write
 from tokenloom.cli.runs import batch_size_of, open_run, open_target, pair
 from tokenloom.cli.tables import screen, table
 from tokenloom.errors import ConfigError, plural
-from tokenloom.trace.answers import Example, Nowhere, Place
+from tokenloom.trace.answers import Example
 
-__all__ = ["at", "find", "following", "where"]
+__all__ = ["at", "find", "where"]
 
 HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first_index")
 
@@ -156,6 +156,7 @@ def where(arguments: argparse.Namespace) -> int:
         id=arguments.id,
         tokens=tokens,
         epochs=arguments.epochs,
+        after=arguments.after,
         before=arguments.before,
         batch_size=batch_size_of(arguments, run),
     )
@@ -168,25 +169,6 @@ def where(arguments: argparse.Namespace) -> int:
         "reason": None if found else getattr(places, "reason", None),
     }
     write(arguments, about, _place_lines(about))
-    return 0
-
-
-def following(arguments: argparse.Namespace) -> int:
-    """The next place of a document: `tokenloom next`."""
-    run = open_run(arguments.run, arguments.set)
-    size = batch_size_of(arguments, run)
-    found: Place | Nowhere
-    if arguments.id is None:
-        found = run.next(arguments.source, arguments.doc, after=arguments.after, batch_size=size)
-    else:
-        places = run.where(arguments.source, id=arguments.id, batch_size=size)
-        found = next((one for one in places if one.index > arguments.after), Nowhere("no place"))
-    about: dict[str, Any] = {"place": None, "reason": None}
-    if isinstance(found, Nowhere):
-        about["reason"] = found.reason
-    else:
-        about["place"] = found.to_dict()
-    write(arguments, about, [repr(found)])
     return 0
 
 

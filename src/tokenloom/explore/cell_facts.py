@@ -10,7 +10,6 @@ cell earlier, where the prediction is made (`Batch.loss_weights`), so it is move
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,6 @@ __all__ = [
     "NAMES",
     "Filled",
     "ShownRow",
-    "documents_of",
     "facts_of",
     "offset_words",
     "row_cells",
@@ -38,7 +36,7 @@ CELLS_OF_A_PAGE = 2048
 
 NAMES = (
     *("cell", "text", "id", "source", "document", "offset", "epoch", "segment"),
-    *("position", "label", "weight", "last shown"),
+    *("position", "label", "weight"),
 )
 
 
@@ -201,10 +199,10 @@ def _stretches(part: Placed, first: int, last: int) -> tuple[Filled, ...]:
     return tuple(found)
 
 
-def facts_of(shown: ShownRow, cell: int, one: Filled, age: str | None = None) -> tuple[str, ...]:
-    """Everything about one cell, in the order of `NAMES`; without the age if it is None."""
+def facts_of(shown: ShownRow, cell: int, one: Filled) -> tuple[str, ...]:
+    """Everything about one cell, in the order of `NAMES`."""
     at = cell - shown.first
-    facts = (
+    return (
         f"{cell:,}",
         shown.told[at],
         str(shown.ids[at]),
@@ -217,7 +215,6 @@ def facts_of(shown: ShownRow, cell: int, one: Filled, age: str | None = None) ->
         _or_none(int(shown.labels[at]), -100),
         f"{float(shown.weights[at]):g}",
     )
-    return facts if age is None else (*facts, age)
 
 
 def offset_words(one: Filled, cell: int) -> str:
@@ -232,8 +229,3 @@ def offset_words(one: Filled, cell: int) -> str:
 
 def _or_none(value: int, nothing: int) -> str:
     return "none" if value == nothing else f"{value:,}"
-
-
-def documents_of(stretches: Sequence[Filled]) -> list[int]:
-    """The documents of stretches, each once, in order."""
-    return list(dict.fromkeys(one.document for one in stretches if one.document >= 0))

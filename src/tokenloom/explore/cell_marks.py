@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.token_cells import REST, cell_classes, directed, extra_classes, whole_letters
 
 __all__ = [
     "COLOURINGS",
-    "age_words",
     "cell_html",
     "cells_html",
     "marked_cells",
@@ -25,23 +23,17 @@ __all__ = [
     "tint_of",
 ]
 
-COLOURINGS = ("segment", "source", "loss", "age")
+COLOURINGS = ("segment", "source", "loss")
 
 FEW_FILLERS = 4  # more of them are shown as one
 
-AGE_TINTS = {-1: 9, 0: 10, 1: 11, 2: 12, 3: 13, 4: 14, 5: 15}  # the stronger, the more recent
 
-
-def tint_of(
-    shown: ShownRow, by: str, colour: int, ages: Mapping[int, Age]
-) -> Callable[[Filled, int], int]:
+def tint_of(shown: ShownRow, by: str, colour: int) -> Callable[[Filled, int], int]:
     """The number of the tint of each cell, given its stretch and its place on the page."""
     if by == "source":
         return lambda one, at: colour if one.document >= 0 else 0
     if by == "loss":
         return lambda one, at: _loss_tint(float(shown.weights[at]))
-    if by == "age":
-        return lambda one, at: AGE_TINTS[ages[one.document].bucket] if one.document >= 0 else 0
     return lambda one, at: (int(shown.segments[at]) - 1) % 8 + 1 if shown.segments[at] else 0
 
 
@@ -78,7 +70,6 @@ def cells_html(
     shown: ShownRow,
     tint: Callable[[Filled, int], int],
     *,
-    ages: Mapping[int, Age] | None = None,
     found: Iterable[int] = (),
     differs: Iterable[int] = (),
     chosen: int | None = None,
@@ -88,14 +79,13 @@ def cells_html(
     Args:
         shown: the cells.
         tint: number of the tint of a cell.
-        ages: when each document was shown last; None if the panel does not tell.
         found: places on the page that hold what is looked for.
         differs: places on the page that differ from another row.
         chosen: the cell that the panel is about.
     """
     marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
     return joined(
-        directed(_stretch(shown, one, tint, ages, marks, chosen), _letters(shown, one))
+        directed(_stretch(shown, one, tint, marks, chosen), _letters(shown, one))
         for one in shown.stretches
     )
 
@@ -110,15 +100,13 @@ def _stretch(
     shown: ShownRow,
     one: Filled,
     tint: Callable[[Filled, int], int],
-    ages: Mapping[int, Age] | None,
     marks: Mapping[int, str],
     chosen: int | None,
 ) -> Iterable[Markup]:
-    age = age_words(one, ages)
     low = one.column - shown.first
     together = one.document < 0 and one.length > FEW_FILLERS
     if together and (shown.ids[low : low + one.length] == shown.ids[low]).all():
-        facts = facts_of(shown, one.column, one, age)
+        facts = facts_of(shown, one.column, one)
         yield cell_html(f"filler × {one.length:,}", "t0 first", facts, chosen == one.column)
         return
     extra = extra_classes(shown.letters[low : low + one.length])
@@ -128,15 +116,8 @@ def _stretch(
         classes = cell_classes(tint(one, at), target=is_target, first=is_first) + extra[at - low]
         if at in marks:
             classes += f" {marks[at]}"
-        facts = facts_of(shown, cell, one, age)
+        facts = facts_of(shown, cell, one)
         yield cell_html(shown.letters[at] or "·", classes, facts, chosen == cell)
-
-
-def age_words(one: Filled, ages: Mapping[int, Age] | None) -> str | None:
-    """When the document of a stretch was shown last, in words; None if that is not told."""
-    if ages is None:
-        return None
-    return ages[one.document].words if one.document in ages else "–"
 
 
 def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = False) -> Markup:

@@ -1,12 +1,12 @@
 """Who may ask: a pure function from a request to its refusal, or None.
 
-One idea: the page is for the person who started it, in a browser on this machine or at the end of
-an SSH tunnel. Other programs of this machine do not know the token, and pages of other sites that a
-browser shows are kept away thrice: they do not know the token either, a name that resolves to this
-machine (DNS rebinding) is not a loopback name, and a browser sends their origin with what they
-post. Ports are not compared: a tunnel has another one at its near end.
+The pages are for the person who started the explorer, in a browser on this machine or at the near
+end of an SSH tunnel. Other programs of this machine do not know the token, nor do pages of other
+sites that the browser shows. A name that resolves to this machine (DNS rebinding) is not a loopback
+name, and a request that carries another origin is refused. Ports are not compared: a tunnel has
+another one at its near end. Only GET and HEAD are answered, without a body.
 
-A wrong token is answered like a page that does not exist, so that nobody learns more by asking.
+A wrong token is answered like a page that does not exist, so that asking reveals nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from __future__ import annotations
 import hmac
 import re
 
-from tokenloom.explore.wire_text import MAX_BODY, HttpReply, HttpRequest, plain_reply
+from tokenloom.explore.wire_text import HttpReply, HttpRequest, plain_reply
 
-__all__ = ["POSTED", "local_path_of", "refusal"]
+__all__ = ["local_path_of", "refusal"]
 
-POSTED = "edit"  # the one page that takes a POST; it keeps nothing
+METHODS = ("GET", "HEAD")
 
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 # a path of plain names: nothing encoded, no dots that lead up, no empty name
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)(/([a-z][a-z.]*)?)?")
-
-KINDS = ("application/json", "application/x-www-form-urlencoded")
 
 
 def refusal(request: HttpRequest, token: str) -> HttpReply | None:
@@ -40,24 +38,13 @@ def refusal(request: HttpRequest, token: str) -> HttpReply | None:
         return plain_reply(403 if host else 400)
     if origin is not None and origin.lower() != f"http://{host}".lower():
         return plain_reply(403)
-    if request.method not in ("GET", "POST"):
-        return plain_reply(405, headers=(("Allow", "GET"),))
+    if request.method not in METHODS:
+        return plain_reply(405, headers=(("Allow", ", ".join(METHODS)),))
     found = _PATH.fullmatch(request.target.partition("?")[0])
     given = "" if found is None else found[1]
     if not hmac.compare_digest(given.encode(), token.encode()) or found is None:
         return plain_reply(404)
-    if request.method == "POST":
-        return _refused_post(request, found[3] or "")
     return plain_reply(413) if request.length else None
-
-
-def _refused_post(request: HttpRequest, name: str) -> HttpReply | None:
-    if name != POSTED:
-        return plain_reply(405, headers=(("Allow", "GET"),))
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in KINDS:
-        return plain_reply(415)
-    return plain_reply(413) if request.length > MAX_BODY else None
 
 
 def local_path_of(request: HttpRequest) -> str | None:

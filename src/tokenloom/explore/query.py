@@ -7,14 +7,13 @@ default, and anything else is refused with its name.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
 
 from tokenloom.errors import ConfigError, choices
 
-__all__ = ["Query", "link", "read_form", "read_query"]
+__all__ = ["Query", "link", "read_query"]
 
 MOST_FIELDS = 64
 
@@ -79,33 +78,13 @@ def read_query(text: str) -> Query:
     Raises:
         ConfigError: it is not text, or has too many values.
     """
-    return Query(_fields(text, MOST_FIELDS))
-
-
-def read_form(kind: str, body: bytes) -> Query:
-    """The values of a form that was posted, or of a JSON object of texts."""
     try:
-        text = body.decode("utf-8")
-        if kind != "application/json":
-            return Query(_fields(text, MOST_FIELDS))
-        found = json.loads(text)
-    except (UnicodeDecodeError, RecursionError, json.JSONDecodeError):
-        raise ConfigError("form: found bytes that are no text, allowed: a form, or JSON.") from None
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
-        raise ConfigError("form: found other JSON, allowed: an object of texts.")
-    return Query(found)
-
-
-def _fields(text: str, most: int) -> dict[str, str]:
-    try:
-        pairs = parse_qsl(
-            text, keep_blank_values=True, max_num_fields=most, encoding="utf-8", errors="strict"
-        )
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except (ValueError, UnicodeDecodeError):
         raise ConfigError(
-            f"query: found {text!r:.60}, allowed: up to {most} values in UTF-8, NAME=VALUE."
+            f"query: found {text!r:.60}, allowed: up to {MOST_FIELDS} values in UTF-8, NAME=VALUE."
         ) from None
-    return dict(pairs)
+    return Query(dict(pairs))
 
 
 def link(page: str, **values: object) -> str:

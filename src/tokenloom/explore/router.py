@@ -1,29 +1,27 @@
 """From a request to its reply: the gate, the page by its name, and what is said when it fails.
 
-One idea: everything between a socket and a page is here as functions of plain records. A page that
-refuses its query is shown with the sentence of the refusal; one that fails is logged, and the
-others go on.
+A page that refuses its query is shown with the sentence of the refusal; one that fails is logged,
+and the others are still answered.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tokenloom.errors import NotKept, TokenloomError
 from tokenloom.explore.gate import local_path_of, refusal
 from tokenloom.explore.pages.compare_page import compare_page, difference_page
 from tokenloom.explore.pages.document_page import document_page
-from tokenloom.explore.pages.edit_page import edit_page
 from tokenloom.explore.pages.find_page import find_page
 from tokenloom.explore.pages.overview_page import overview_page
 from tokenloom.explore.pages.row_page import next_of_source, row_page
 from tokenloom.explore.pages.step_page import step_page
-from tokenloom.explore.query import Query, read_form, read_query
+from tokenloom.explore.query import Query, read_query
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import Download, Elsewhere, ExplorerPage, greyed, reply_of
-from tokenloom.explore.unkept import quickly
+from tokenloom.explore.shell import Elsewhere, ExplorerPage, greyed, reply_of
 from tokenloom.explore.wire_text import (
     HttpReply,
     HttpRequest,
@@ -31,12 +29,13 @@ from tokenloom.explore.wire_text import (
     parse_head,
     plain_reply,
 )
+from tokenloom.layout.allowance import MOST_ROWS, at_most
 from tokenloom.page.markup import joined, tag
 from tokenloom.page.sheet import asset
 
-__all__ = ["ASSETS", "PAGES", "answered", "routed"]
+__all__ = ["ASSETS", "PAGES", "answered"]
 
-Made = ExplorerPage | Elsewhere | Download
+Made = ExplorerPage | Elsewhere
 
 Wanted = tuple[ExploredRun, tuple[int, ...], tuple[int, ...]]  # a run, its examples, its steps
 
@@ -48,7 +47,6 @@ PAGES: dict[str, Callable[[Session, Query], Made]] = {
     "document": document_page,
     "compare": compare_page,
     "diff": difference_page,
-    "edit": edit_page,
     "find": find_page,
     "overview": overview_page,
 }
@@ -59,31 +57,28 @@ ASSETS = {
     "explore.js": "text/javascript; charset=utf-8",
 }
 
+QUICK_ROWS = 1 << 22  # that a page may visit, about 0.1 s of sums
+
 log = logging.getLogger("tokenloom")
 
 
 def answered(session: Session, token: str, raw: bytes) -> HttpReply:
-    """The reply to a whole request, head and body.
+    """The reply to a request.
 
     Args:
         session: what is explored.
         token: the first name of every path.
-        raw: what came over the socket.
+        raw: what came over the socket, at least the whole head.
     """
     end = ends_head(raw)
     request = parse_head(raw[:end] if end >= 0 else raw)
     if isinstance(request, HttpReply):
         return request
-    refused = refusal(request, token)
-    if refused is not None:
-        return refused
-    body = raw[end : end + request.length]
-    if len(body) < request.length:
-        return plain_reply(400)
-    return routed(session, replace(request, body=body))
+    reply = refusal(request, token) or _routed(session, request)
+    return replace(reply, is_sent_whole=request.method != "HEAD")
 
 
-def routed(session: Session, request: HttpRequest) -> HttpReply:
+def _routed(session: Session, request: HttpRequest) -> HttpReply:
     """The reply to a request that passed the gate."""
     name = local_path_of(request)
     path, _, query = request.target.partition("?")
@@ -94,12 +89,8 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
     if name not in PAGES:
         return plain_reply(404)
     try:
-        if request.method == "POST":
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            asked = read_form(kind, request.body)
-        else:
-            asked = read_query(query)
-        with quickly(name):
+        asked = read_query(query)
+        with _allowance(name):
             return reply_of(session, PAGES[name](session, asked))
     except NotKept as missing:
         return reply_of(session, _grey(session, name, asked, missing))
@@ -109,6 +100,13 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
     except Exception:  # one page must not stop the others
         log.exception("explore: the page %r failed", name)
         return _failed(session, 500, "This page failed; the terminal shows why.")
+
+
+def _allowance(page: str) -> AbstractContextManager[None]:
+    """Lets a page visit as many rows as take no time; a report has limits of its own."""
+    if page == "overview":
+        return nullcontext()
+    return at_most(MOST_ROWS if page == "diff" else QUICK_ROWS)  # a difference is made once
 
 
 def _grey(session: Session, page: str, asked: Query, missing: NotKept) -> ExplorerPage:

@@ -3,8 +3,7 @@
 One idea: a store may have a billion documents, so a search is cut into chunks of bounded work. Each
 answers what it found, and a cursor; whoever wants more asks again with that cursor, and whoever
 stops asking has stopped the search. Long documents are cut into pieces that overlap by as many
-tokens as the text has bytes, so nothing is missed between two pieces. Hashes that were sorted and
-kept (`store.derived.hash_index`) are not read again.
+tokens as the text has bytes, so nothing is missed between two pieces.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from numpy.typing import NDArray
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.explore.session import ExploredRun
-from tokenloom.store.derived.duplicates import starts_with
-from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.reader import Reader
 from tokenloom.trace.step_rows import examples_of_step
 
@@ -28,7 +25,6 @@ __all__ = [
     "Hit",
     "Scanned",
     "read_pieces",
-    "scan_hashes",
     "scan_step",
     "scan_texts",
     "searched",
@@ -37,8 +33,6 @@ __all__ = [
 TOKENS = 1 << 16  # that a chunk decodes
 
 DOCUMENTS = 4096  # of a chunk; there may be empty ones
-
-HASHES = 1 << 18  # documents whose hashes a chunk compares
 
 MOST_HITS = 200  # of a chunk
 
@@ -79,7 +73,6 @@ class Scanned:
         unit: what is counted.
         cursor: where to go on; empty at the end.
         unread: sources that cannot be searched, with the reason.
-        passed: a source whose hashes have been read to their end.
     """
 
     hits: tuple[Hit, ...]
@@ -88,7 +81,6 @@ class Scanned:
     unit: str
     cursor: str = ""
     unread: tuple[str, ...] = ()
-    passed: str = ""
 
 
 def searched(explored: ExploredRun, source: str = "") -> list[str]:
@@ -211,52 +203,6 @@ def read_pieces(
     flat = np.concatenate([np.empty(0, np.int32), *views], dtype=np.int32, casting="unsafe")
     parts = np.split(flat, np.cumsum(end - begin)[:-1].tolist()) if len(pieces) else []
     yield from zip((one[0] for one in pieces), parts, strict=True)
-
-
-def scan_hashes(
-    explored: ExploredRun, digits: str, sources: Sequence[str], cursor: str = ""
-) -> Scanned:
-    """Documents whose hash starts with these digits, among the next ones; all where it is indexed.
-
-    At the end of a store whose hashes were read, `passed` names its source.
-    """
-    number, document, _ = _read_cursor(cursor, sources)
-    digits = digits.strip().lower()
-    starts_with(np.empty((0, 2), np.uint64), digits)  # refuses what is no hash
-    sizes = [explored.stores[name].num_documents for name in sources]
-    name, size = sources[number], sizes[number]
-    last, passed = min(document + HASHES, size), ""
-    found = _indexed(explored, name, digits) if size > HASHES and not document else None
-    if found is not None:
-        last = size
-    else:
-        found = _hashed(explored.stores[name].reader, document, last, digits)
-        passed = name if last == size and size > HASHES else ""
-    return Scanned(
-        hits=tuple(Hit(source=name, document=one) for one in found.tolist()),
-        done=sum(sizes[:number]) + last,
-        whole=sum(sizes),
-        unit="documents",
-        cursor=f"{number}.{last}.0" if last < size else _next(number + 1, sizes),
-        passed=passed,
-    )
-
-
-def _hashed(reader: Reader, first: int, last: int, digits: str) -> NDArray[np.int64]:
-    """Those of documents [first, last) whose stored hash starts with these digits."""
-    if first >= last:
-        return np.empty(0, np.int64)
-    meets = starts_with(stored_hashes(reader, first, last)[:, 0], digits)
-    return first + np.flatnonzero(meets)[:MOST_HITS]
-
-
-def _indexed(explored: ExploredRun, source: str, digits: str) -> NDArray[np.int64] | None:
-    """The same of all documents, by the kept index; None if there is none to be believed."""
-    index = explored.hash_index(source)
-    found = None if index is None else index.find(digits, MOST_HITS)
-    if found is None:
-        explored.forget_index(source)
-    return found
 
 
 def scan_step(explored: ExploredRun, wanted: str, step: int, cursor: str = "") -> Scanned:

@@ -1,4 +1,4 @@
-"""The server: sockets around `routed`, on the loopback interface alone.
+"""The server: sockets around `answered`, on the loopback interface alone.
 
 One idea: a connection is one request and one reply. It has a deadline as a whole, so nobody holds a
 place by sending a byte now and then; there are `MOST` places, and whoever finds none is told at
@@ -13,18 +13,14 @@ import socket
 import socketserver
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
-from tokenloom.explore.gate import refusal
-from tokenloom.explore.router import routed
+from tokenloom.explore.router import answered
 from tokenloom.explore.session import Session
 from tokenloom.explore.wire_text import (
     MAX_HEAD,
     HttpReply,
-    HttpRequest,
     ends_head,
-    parse_head,
     plain_reply,
     reply_bytes,
 )
@@ -142,9 +138,8 @@ class Server(socketserver.ThreadingTCPServer):
     def server_close(self) -> None:
         """Stop listening, close what is open, and wait for the threads."""
         self._open.close()
-        self.session.stop(0)
-        super().server_close()
         self.session.stop()
+        super().server_close()
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -166,7 +161,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _reply(self, end: float) -> HttpReply | None:
         raw = b""
-        while (head := ends_head(raw)) < 0:
+        while ends_head(raw) < 0:
             if len(raw) > MAX_HEAD:
                 return plain_reply(431)
             more = self._more(end)
@@ -175,19 +170,7 @@ class _Connection(socketserver.BaseRequestHandler):
             if not more:
                 return plain_reply(400) if raw else None
             raw += more
-        request = parse_head(raw[:head])
-        if not isinstance(request, HttpRequest):
-            return request
-        refused = refusal(request, self.server.token)
-        if refused is not None:
-            return refused
-        body = raw[head:]
-        while len(body) < request.length:
-            more = self._more(end)
-            if not more:
-                return plain_reply(408 if more is None else 400)
-            body += more
-        return routed(self.server.session, replace(request, body=body[: request.length]))
+        return answered(self.server.session, self.server.token, raw)
 
     def _more(self, end: float) -> bytes | None:
         """The next bytes, empty at their end; None after the deadline of the whole request."""

@@ -1,15 +1,14 @@
 """What is explored: one run or two, and what was found out about them for all pages.
 
-One idea: pages are pure functions of a session and a query. What several of them need (steps,
-colours of sources, the strings of tokens) is kept here when the first one asks; everything kept
-is bounded. Costly things are made once, whoever asks; the report by a thread of its own.
+Pages are pure functions of a session and a query. What several of them need (steps, colours of
+sources, the strings of tokens) is kept here when the first one asks; everything kept is bounded.
+The report of each run and the difference of two are made once, while whoever asks waits.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -19,16 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError, NotKept, TokenloomError
-from tokenloom.explore.made_aside import Aside
 from tokenloom.inspect.diff import RunDiff, diff
 from tokenloom.layout.pack.kept_rows import PLANS
 from tokenloom.order.schedule import Steps
 from tokenloom.report.assembled import report_on
 from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
-from tokenloom.runfiles.written import run_mapping
-from tokenloom.store.derived.hash_index import HashIndex, keep_hash_index, kept_hash_index
-from tokenloom.store.handles import LEAVE_SECONDS, Single, lazy, lock_of
+from tokenloom.store.handles import Single, lazy, lock_of
 
 __all__ = ["ExploredRun", "Session"]
 
@@ -55,10 +51,8 @@ class ExploredRun:
     def __init__(self, run: Dataset, name: str, number: int, batch_size: Any = None) -> None:
         self.run, self.name, self.number = run, name, number
         self.path = run.file.path if run.file is not None and run.file.path else ""
-        self._asked = Asked(batch_size=batch_size, name=name)
-        self._subject = RunSubject(run, self._asked)
+        self._subject = RunSubject(run, Asked(batch_size=batch_size, name=name))
         self._strings: dict[str, dict[int, str]] = {}
-        self._indexes: dict[str, HashIndex] = {}
 
     @property
     def batch_size(self) -> int | Sequence[tuple[int, int]]:
@@ -93,11 +87,6 @@ class ExploredRun:
         own = {name: k for k, name in enumerate(names if len(names) <= COLOURED else wanted, 1)}
         return {name: min(own[name], COLOURED + 1) for name in wanted}
 
-    @lazy
-    def settings(self) -> dict[str, Any]:
-        """What its run file says."""
-        return run_mapping(self.run, folder=os.path.dirname(self.path))
-
     def keeping(
         self,
         missing: NotKept,
@@ -119,8 +108,8 @@ class ExploredRun:
         if self.path:
             words = [["at", self.path, *one] for one in self._asked_by_word(examples, steps)]
             if document is not None:
-                words = [["next", self.path, "--source", document[0], "--doc", str(document[1])]]
-                words[0] += ["--after", str(examples[0])]
+                words = [["where", self.path, "--source", document[0], "--doc", str(document[1])]]
+                words[0] += ["--after", str(examples[0]), "--limit", "1"]
             return "\n".join(shlex.join(["tokenloom", *one]) for one in words)
         lines = [f"run.at({one})" for one in examples]
         lines += [f"run.at(step={one}, batch_size={self._subject.sizes})" for one in steps]
@@ -160,23 +149,6 @@ class ExploredRun:
         except TokenloomError:
             return None
 
-    def hash_index(self, source: str) -> HashIndex | None:
-        """The kept index of the hashes of a store, if there is one."""
-        if source not in self._indexes:
-            found = kept_hash_index(self.stores[source].reader)
-            if found is None:
-                return None
-            self._indexes[source] = found
-        return self._indexes[source]
-
-    def forget_index(self, source: str) -> None:
-        """Drop an index that turned out to be wrong."""
-        self._indexes.pop(source, None)
-
-    def report(self, tell: Callable[[str], None]) -> Report:
-        """The report on the run; `tell` is called with what is about to be done."""
-        return report_on(self.run, batch_size=self.batch_size, name=self.name, tell=tell)
-
 
 def _shown(decoder: Any, token: int) -> str:
     """A token as it is shown: the end of a line is a sign, and ends the line."""
@@ -190,26 +162,6 @@ def _shown(decoder: Any, token: int) -> str:
     return shown
 
 
-class Overheard(Single):
-    """Runs something and keeps what it warns about, which would go to the terminal otherwise.
-
-    Python has one list of warnings for all threads, so one thing runs at a time.
-    """
-
-    def __init__(self) -> None:
-        self._lock = lock_of(self)
-
-    def _forked(self, torn: bool) -> None:
-        """It guards nothing of its own."""
-
-    def of(self, make: Callable[[], T]) -> tuple[T, list[str]]:
-        """What `make` gives, and its warnings."""
-        with self._lock, warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            made = make()
-        return made, [str(one.message) for one in heard]
-
-
 class Session(Single):
     """One run, or two that are compared.
 
@@ -217,10 +169,6 @@ class Session(Single):
         runs: one or two of them.
         names: what each is called.
         batch_size: rows of a step; None: as each file says, or 64.
-
-    Attributes:
-        reports: makes the report of each run.
-        indexes: keeps an index of hashes, by the number of a run and the name of a source.
     """
 
     def __init__(
@@ -233,10 +181,7 @@ class Session(Single):
         self.runs = tuple(
             ExploredRun(run, name, k, batch_size) for k, (run, name) in enumerate(pairs)
         )
-        self.overheard = Overheard()
-        self.reports: Aside[int, Report] = Aside(lambda number, tell: self.run(number).report(tell))
-        self.indexes: Aside[tuple[int, str], bool] = Aside(self._keep_index)
-        self._lock = lock_of(self)
+        self._lock, self._stopped = lock_of(self), False
         self._kept: dict[str, Any] = {}
 
     def _forked(self, torn: bool) -> None:
@@ -262,21 +207,29 @@ class Session(Single):
         return self.runs[-1]
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """A costly value, made by the first who asks while the others wait."""
+        """A costly value, made by the first page that asks while others wait."""
         if name not in self._kept:
             with self._lock:
                 if name not in self._kept:
                     self._kept[name] = make()
         return self._kept[name]
 
-    def _keep_index(self, which: tuple[int, str], tell: Callable[[str], None]) -> bool:
-        number, source = which
-        return keep_hash_index(self.run(number).stores[source].reader, tell)
+    def stop(self) -> None:
+        """End a report that is being made at its next part: the server waits for its threads."""
+        self._stopped = True
 
-    def stop(self, seconds: float = LEAVE_SECONDS) -> None:
-        """End what is made beside the pages soon, and wait for each so long."""
-        for one in (self.reports, self.indexes):
-            one.stop(seconds)
+    def _check_stopped(self, part: str) -> None:
+        if self._stopped:
+            raise ConfigError(f"{part}: not made, because the explorer ends.")
+
+    def report(self, explored: ExploredRun) -> Report:
+        """The report on a run, made once, in half a second to half a minute."""
+        settings = {"batch_size": explored.batch_size, "name": explored.name}
+        found: Report = self._once(
+            f"report {explored.number}",
+            lambda: report_on(explored.run, **settings, tell=self._check_stopped),
+        )
+        return found
 
     def difference(self) -> RunDiff:
         """How the two runs differ, found once."""

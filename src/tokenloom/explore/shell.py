@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from tokenloom.errors import NotKept
 from tokenloom.explore.query import link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.unkept import missing_words
 from tokenloom.explore.wire_text import HTML, HttpReply
+from tokenloom.order.costs import ROW_SECONDS
 from tokenloom.page.figure import code_block
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.numbers import amount, seconds
 from tokenloom.page.sheet import head_of, theme_button
 
 __all__ = [
-    "Download",
     "Elsewhere",
     "ExplorerPage",
     "button",
@@ -37,11 +37,8 @@ WAYS = (
     ("step", "Steps"),
     ("find", "Find"),
     ("compare", "Compare"),
-    ("edit", "Edit"),
     ("overview", "Overview"),
 )
-
-OF_ALL = ("compare", "edit")  # ways that are about the first run, or both
 
 KEYS = (
     ("n p", "next and previous step"),
@@ -66,7 +63,6 @@ class ExplorerPage:
         status: 200, or that of an error.
         turns: links that keys follow: "next", "prev", "down", "up".
         run: number of the run that it shows.
-        renewed: seconds after which a browser without scripts loads it again; 0: never.
     """
 
     title: str
@@ -77,7 +73,6 @@ class ExplorerPage:
     status: int = 200
     turns: tuple[tuple[str, str], ...] = ()
     run: int = 0
-    renewed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +82,10 @@ class Elsewhere:
     to: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Download:
-    """A file that the browser saves.
-
-    Attributes:
-        name: its name.
-        text: its content.
-    """
-
-    name: str
-    text: str
-
-
-def reply_of(session: Session, made: ExplorerPage | Elsewhere | Download) -> HttpReply:
-    """What is sent for a page, a way to another one, or a file."""
+def reply_of(session: Session, made: ExplorerPage | Elsewhere) -> HttpReply:
+    """What is sent for a page, or a way to another one."""
     if isinstance(made, Elsewhere):
         return HttpReply(status=303, body=b"", headers=(("Location", made.to),))
-    if isinstance(made, Download):
-        saved = ("Content-Disposition", f'attachment; filename="{made.name}"')
-        kind = "text/plain; charset=utf-8"
-        return HttpReply(status=200, body=made.text.encode(), kind=kind, headers=(saved,))
     return HttpReply(status=made.status, body=_whole(session, made).encode(), kind=HTML)
 
 
@@ -120,8 +98,6 @@ def _whole(session: Session, page: ExplorerPage) -> str:
         tag("script", src="page.js", defer=True),
         tag("script", src="explore.js", defer=True),
         *(tag("link", rel=rel, href=to) for rel, to in page.turns),
-        *([_renewal(page.renewed)] if page.renewed else []),
-        referrer="same-origin",
     )
     body = tag(
         "div",
@@ -140,11 +116,6 @@ def _whole(session: Session, page: ExplorerPage) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
-def _renewal(seconds: int) -> Markup:
-    """Loads a page again; where there are scripts, they look for news by themselves."""
-    return tag("noscript", tag("meta", http_equiv="refresh", content=seconds))
-
-
 def _top(session: Session, page: ExplorerPage) -> Markup:
     number = page.run or None
     ways = (
@@ -153,7 +124,7 @@ def _top(session: Session, page: ExplorerPage) -> Markup:
             tag(
                 "a",
                 words,
-                href=way if way in OF_ALL else link(way, run=number),
+                href=link(way, run=None if way == "compare" else number),  # of both
                 aria_current="page" if way == page.way else None,
             ),
         )
@@ -273,8 +244,21 @@ def greyed(title: str, missing: NotKept, code: str) -> Markup:
     return tag(
         "section",
         tag("h2", title),
-        tag("p", missing_words(missing), class_="reason"),
+        tag("p", _missing_words(missing), class_="reason"),
         tag("p", "This makes and keeps them; then load this page again:", class_="soft"),
         code_block(code, "code that keeps them"),
         class_="figure unable",
+    )
+
+
+def _missing_words(missing: NotKept) -> str:
+    """What is missing, in a sentence.
+
+    >>> _missing_words(NotKept("…", rows=10**9, what="the costs of epoch 0"))[:72]
+    'This needs the costs of epoch 0 (1 billion rows), which are not kept yet'
+    """
+    took = seconds(missing.rows * ROW_SECONDS)
+    return (
+        f"This needs {missing.what} ({amount(missing.rows, 'row')}), which are not kept yet. They "
+        f"are worked out once, in about {took}."
     )

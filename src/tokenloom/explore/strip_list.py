@@ -1,8 +1,9 @@
 """Rows of a step: the first words of each, a thin drawing of its documents, its source and epoch.
 
-One idea: a strip has as many segments as can be seen. Rows of a million cells with ten thousand
-documents become at most `MOST_SEGMENTS` of them, from arrays; where several documents fall
-together, the segment says how many.
+A strip has as many segments as can be seen. Rows of a million cells with ten thousand documents
+become at most `MOST_SEGMENTS` of them, from arrays; where several documents fall together, the
+segment says how many. A strip does not tell what a row is about, so a few tokens from the start of
+its first document are read, all rows of a source in one request.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.explore.first_words import first_words
+from tokenloom.errors import StoreError
 from tokenloom.explore.query import link
+from tokenloom.explore.scan import read_pieces
 from tokenloom.explore.session import ExploredRun
 from tokenloom.layout.spans import Spans
 from tokenloom.page.charts import SERIES, legend, series
@@ -23,7 +25,20 @@ from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_svg
 
-__all__ = ["StripRow", "by_share", "rows_of_step", "source_legend", "strip_rows"]
+__all__ = [
+    "TOKENS_OF_A_ROW",
+    "StripRow",
+    "by_share",
+    "rows_of_step",
+    "source_legend",
+    "strip_rows",
+]
+
+TOKENS_OF_A_ROW = 64  # that are read for its first words
+
+MOST_LETTERS = 200  # of the first words
+
+UNREAD = "(its tokens cannot be read)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,7 @@ def rows_of_step(
         return []
     spans, (epochs, _) = run.spans(indices), run.locate(indices)
     sources = [spans.sources[one] for one in spans.source.tolist()]
-    words = first_words(explored, spans)
+    words = _first_words(explored, spans)
     return [
         StripRow(
             first_row + number,
@@ -87,6 +102,37 @@ def _pieces(spans: Spans, width: int) -> tuple[NDArray[np.int64], list[int], lis
         end = end[np.append(starts[1:], len(end)) - 1]
         return np.stack([begin, end], 1), counts.tolist(), document.tolist()
     return np.stack([begin, end], 1), [1] * len(begin), document.tolist()
+
+
+def _first_words(explored: ExploredRun, spans: Spans) -> list[str]:
+    """The first words of each row, on one line; empty for a row of filler alone [rows]."""
+    found = [""] * len(spans)
+    rows: dict[str, list[int]] = {}
+    for row in np.flatnonzero(np.diff(spans.frame)).tolist():
+        rows.setdefault(spans.sources[int(spans.source[row])], []).append(row)
+    for name, some in rows.items():
+        at = spans.frame[np.array(some)]
+        reader = explored.stores[name].reader
+        first = reader.bounds(spans.document[at])[0] + spans.start[at]
+        last = first + np.minimum(spans.length[at], TOKENS_OF_A_ROW)
+        pieces = list(zip(some, first.tolist(), last.tolist(), strict=True))
+        try:
+            for row, ids in read_pieces(reader, pieces):
+                text = explored.text(name, ids)
+                found[row] = _one_line(" ".join(map(str, ids.tolist())) if text is None else text)
+        except StoreError:  # strips need no token, and the page of a row says what is wrong
+            for row in some:
+                found[row] = UNREAD
+    return found
+
+
+def _one_line(text: str) -> str:
+    r"""A text without line ends and halves of letters at its edges, bounded.
+
+    >>> _one_line("\ufffd two\n  words \ufffd"), len(_one_line("a" * 999))
+    ('two words', 200)
+    """
+    return " ".join(text.strip("\ufffd").split())[:MOST_LETTERS]
 
 
 def by_share(rows: Iterable[StripRow]) -> list[tuple[str, int]]:

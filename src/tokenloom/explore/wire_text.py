@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from tokenloom.page.markup import tag
 
 __all__ = [
-    "MAX_BODY",
     "MAX_HEAD",
     "HttpReply",
     "HttpRequest",
@@ -29,8 +28,6 @@ MAX_HEAD = 16 << 10  # bytes of the request line and all headers
 MAX_LINE = 8 << 10  # bytes of the request line
 
 MAX_HEADERS = 64
-
-MAX_BODY = 64 << 10  # bytes
 
 # where code, styles, pictures and forms of a page may come from and go to
 POLICY = "; ".join(
@@ -49,8 +46,7 @@ POLICY = "; ".join(
 ALWAYS = (
     ("Content-Security-Policy", POLICY),
     ("X-Content-Type-Options", "nosniff"),
-    # nothing to other sites; "no-referrer" would hide the origin of our own form, too
-    ("Referrer-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-store"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -67,7 +63,6 @@ REASONS = {
     408: "Request Timeout",
     413: "Content Too Large",
     414: "URI Too Long",
-    415: "Unsupported Media Type",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -92,13 +87,11 @@ class HttpRequest:
         method: such as "GET".
         target: path and query, as they were sent.
         headers: values by name in small letters; of several, the last.
-        body: what was sent with it.
     """
 
     method: str
     target: str
     headers: dict[str, str]
-    body: bytes = b""
 
     @property
     def length(self) -> int:
@@ -115,12 +108,14 @@ class HttpReply:
         body: what is sent.
         kind: media type of the body.
         headers: further headers.
+        is_sent_whole: False for the reply to a HEAD, whose body is only counted.
     """
 
     status: int
     body: bytes
     kind: str = HTML
     headers: tuple[tuple[str, str], ...] = ()
+    is_sent_whole: bool = True
 
 
 def ends_head(raw: bytes) -> int:
@@ -183,4 +178,5 @@ def reply_bytes(reply: HttpReply) -> bytes:
         f"Content-Length: {len(reply.body)}",
         *(f"{name}: {value}" for name, value in (*ALWAYS, *reply.headers)),
     ]
-    return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + reply.body
+    head = "\r\n".join([*lines, "\r\n"]).encode("latin-1")
+    return head + reply.body if reply.is_sent_whole else head

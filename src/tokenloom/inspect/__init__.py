@@ -2,7 +2,6 @@
 
 - `tokenloom.inspect.splices` lists what spliced examples show, and finds the examples of a start.
 - `tokenloom.inspect.simulate` tells what steps will show, read and wait for, before they run.
-- `tokenloom.inspect.suspects` finds the documents that losses blame.
 - `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.
 - `tokenloom.diff` says how two runs differ, and because of which settings.
 - `tokenloom.inspect.audit` judges a run, or anybody's batches, and makes a certificate.
@@ -17,11 +16,9 @@ from tokenloom.inspect.diff import KeyChange, RunDiff
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.splices import Listing, places, triples
-from tokenloom.inspect.suspects.findings import Blame
 
 __all__ = [
     "BatchAudit",
-    "Blame",
     "Certificate",
     "CheckReport",
     "Coverage",

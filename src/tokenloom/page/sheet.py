@@ -48,14 +48,14 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def head_of(title: str, *more: Markup, referrer: str = "no-referrer") -> Markup:
-    """What every page has in its head; `referrer` is what a browser tells where a link leads."""
+def head_of(title: str, *more: Markup) -> Markup:
+    """What every page has in its head."""
     return joined(
         [
             tag("meta", charset="utf-8"),
             *more,
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="referrer", content=referrer),
+            tag("meta", name="referrer", content="no-referrer"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("title", title),
         ]

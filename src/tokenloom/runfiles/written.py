@@ -81,15 +81,12 @@ def dumped(plain: Mapping[str, Any]) -> str:
     )
 
 
-def run_mapping(
-    run: Dataset, *, folder: str | None = None, known: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def run_mapping(run: Dataset, *, folder: str | None = None) -> dict[str, Any]:
     """The settings of a run, as a run file has them; `tokenloom.from_config` takes them back.
 
     Args:
         run: any dataset.
         folder: what relative paths shall be relative to; None: the working directory.
-        known: the settings of some of its sources, from the run that it is an edit of.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.runfiles import run_mapping
@@ -108,11 +105,8 @@ def run_mapping(
     if seed:
         found["seed"] = seed
     found["seq_len"] = run.seq_len
-    told = known or {}
     found["sources"] = {
-        name: told[name]
-        if name in told
-        else _source(source, one, folder, alone=alone, seq_len=run.seq_len)
+        name: _source(source, one, folder, alone=alone, seq_len=run.seq_len)
         for (name, source), one in zip(run.sources.items(), run.run.sources, strict=True)
     }
     take = next(iter(run.sources.values())).config.take if rule is None else rule.take

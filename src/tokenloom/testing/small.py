@@ -29,7 +29,6 @@ _OTHERS = {
     "plan_examples": 12,
     "lookup_examples": 10,
     "lane_sort_examples": 24,
-    "hash_index_sort_bytes": 200,
     "read_ahead_bytes": 256,
     "read_ahead_step_bytes": 64,
     "request_bytes": 512,

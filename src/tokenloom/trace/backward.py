@@ -67,7 +67,8 @@ class Search:
         """The first epoch that may have an example after `after`."""
         if self.after < 0:
             return 0
-        return self.source.phases.place(self.run.items_before(self.number, self.after + 1))[0]
+        begin = self.after + 1 if self.run.n is None else min(self.after + 1, self.run.n)
+        return self.source.phases.place(self.run.items_before(self.number, begin))[0]
 
     def over(self, epochs: Sequence[int]) -> Search:
         """The same in some epochs only."""
@@ -145,9 +146,11 @@ class FoundRuns(NamedTuple):
 
 def places_of(asked: Search) -> Places:
     """All places of a document, in order of index; an empty answer has its reason at once."""
-    reason = why_never(asked.source.layout, asked.document, asked.tokens)
-    if asked.run.n == 0 and reason is None:
+    reason, n = why_never(asked.source.layout, asked.document, asked.tokens), asked.run.n
+    if n == 0 and reason is None:
         reason = "the run has no examples."
+    elif n is not None and asked.after + 1 >= n and reason is None:
+        reason = f"the run ends before {asked.after + 1:,}."
     found = iter(()) if reason is not None else _places(asked)
     return Places(asked.words, found, reason)
 

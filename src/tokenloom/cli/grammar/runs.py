@@ -81,7 +81,7 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `at`, `where`, `next` and `find`."""
+    """Add `at`, `where` and `find`."""
     at = add_verb(
         commands,
         common,
@@ -113,28 +113,28 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         work="ask:where",
         example="where run.yaml --source wiki --doc 123 --batch-size 64",
         help="where a document is trained",
-        description="Every place at which a document is trained, in the order of training.",
+        description="Every place at which a document is trained, in the order of training. "
+        "--after INDEX --limit 1 is the next one.",
     )
-    _add_document(where)
+    _add_run(where)
+    add_batch_size(where)
+    where.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
+    where.add_argument(
+        "--doc",
+        type=document_number("--id {id}"),
+        metavar="N",
+        help="number of the document in its store, from 0",
+    )
+    where.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")
     where.add_argument("--tokens", metavar="A:B", help="only these tokens of the document")
     where.add_argument("--epochs", type=whole, metavar="N", help="only the first N epochs")
+    where.add_argument(
+        "--after", type=whole, default=-1, metavar="INDEX", help="only examples after this one"
+    )
     where.add_argument(
         "--before", type=whole, metavar="INDEX", help="only examples before this one"
     )
     where.add_argument("--limit", type=whole, default=20, metavar="N", help="places (default: 20)")
-    following = add_verb(
-        commands,
-        common,
-        "next",
-        work="ask:following",
-        example="next run.yaml --source wiki --doc 123 --after 64000",
-        help="where a document is trained next",
-        description="The first place at which a document is trained after an example.",
-    )
-    _add_document(following)
-    following.add_argument(
-        "--after", type=whole, default=-1, metavar="INDEX", help="after this example (default: all)"
-    )
     find = add_verb(
         commands,
         common,
@@ -213,13 +213,12 @@ def add_explore(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "explore",
-        work="pages.explore:explore",
+        work="explore:explore",
         example="explore run.yaml --batch-size 64",
         help="look at any step of a run in a browser",
         description="Serve pages about a run to the browser of this machine: its steps, rows, "
-        "tokens and documents, what an edit would change, and how it differs from another run. The "
-        "address has a secret in it; nothing is written outside the cache directory. Ctrl-C ends "
-        "it.",
+        "tokens and documents, and how it differs from another run. The address has a secret in "
+        "it; nothing is written outside the cache directory. Ctrl-C ends it.",
     )
     explore.add_argument("run", help="a run file, or a description as JSON")
     explore.add_argument("other", nargs="?", help="another one, to be compared with it")
@@ -246,16 +245,3 @@ def add_batch_size(verb: Any) -> None:
         metavar="B",
         help="rows of a step over all ranks, or a schedule: 0:64,6400:128 (default: the file's)",
     )
-
-
-def _add_document(verb: argparse.ArgumentParser) -> None:
-    _add_run(verb)
-    add_batch_size(verb)
-    verb.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
-    verb.add_argument(
-        "--doc",
-        type=document_number("--id {id}"),
-        metavar="N",
-        help="number of the document in its store, from 0",
-    )
-    verb.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")

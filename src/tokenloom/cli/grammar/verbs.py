@@ -18,7 +18,6 @@ from tokenloom.errors import choices, near_miss, sentence
 
 __all__ = [
     "Parser",
-    "add_completion",
     "add_executor",
     "add_overrides",
     "add_verb",
@@ -124,18 +123,3 @@ def add_executor(verb: Any) -> None:
         metavar="WHERE",
         help="local (default), ray, or the address of a Ray cluster: ray:HOST:PORT, ray:auto",
     )
-
-
-def add_completion(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `completion`."""
-    verb = add_verb(
-        commands,
-        common,
-        "completion",
-        work="completion:completion",
-        example="completion bash",
-        help="complete commands in your shell",
-        description="Print the script that completes commands and options; source it from the "
-        "start-up file of your shell.",
-    )
-    verb.add_argument("shell", choices=("bash", "zsh", "fish"))

@@ -1,4 +1,4 @@
-"""Commands that judge a run: audit it, simulate it, and find what its losses blame."""
+"""Commands that judge a run: audit it, and simulate it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenloom.cli.grammar.runs import add_batch_size
 from tokenloom.cli.grammar.values import bytes_of, real, whole
 from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
 
-__all__ = ["add_audit", "add_blame", "add_simulate"]
+__all__ = ["add_audit", "add_simulate"]
 
 NUMBER: dict[str, Any] = {"type": whole, "metavar": "N"}
 
@@ -75,28 +75,3 @@ def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument("--step-seconds", type=real, metavar="S", help="seconds of a step")
     simulate.add_argument("--parallel", default=1, help="requests answered at a time", **NUMBER)
-
-
-def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `blame`."""
-    blame = add_verb(
-        commands,
-        common,
-        "blame",
-        work="judging.verdicts:blame",
-        example="blame run.yaml --losses log.jsonl --step-key step --loss-key train/loss",
-        help="the documents that the losses of a run point at",
-        description="Steps that spike, documents, sources and positions whose losses are above the "
-        "usual, and a quarantine ready to paste. Losses are JSON lines, CSV or TensorBoard events, "
-        "one per step, or a list per step with one for each row.",
-    )
-    blame.add_argument("run", help="a run file")
-    add_overrides(blame)
-    blame.add_argument("--losses", required=True, metavar="FILE", help="what was logged")
-    blame.add_argument("--step-key", default="step", metavar="KEY", help="name of the step")
-    blame.add_argument("--loss-key", default="loss", metavar="KEY", help="name of the loss")
-    add_batch_size(blame)
-    blame.add_argument("--window", default=101, help="steps of the median", **NUMBER)
-    blame.add_argument("--spike", type=real, default=6.0, metavar="X", help="deviations")
-    blame.add_argument("--most", default=20, help="documents to list", **NUMBER)
-    blame.add_argument("--at", help="first example of the quarantine", **NUMBER)

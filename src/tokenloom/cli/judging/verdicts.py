@@ -1,4 +1,4 @@
-"""Judge a run: `tokenloom audit`, `simulate` and `blame`."""
+"""Judge a run: `tokenloom audit` and `simulate`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from tokenloom.ingest.cluster.ray_tasks import check_executor
 from tokenloom.inspect.audit.batch_audit import audit_batches
 from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
 from tokenloom.inspect.simulate.simulation import simulate_run
-from tokenloom.inspect.suspects.blamed import blame as blamed
 from tokenloom.store.files import LOCAL
 
-__all__ = ["audit", "blame", "read_indices", "simulate"]
+__all__ = ["audit", "read_indices", "simulate"]
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -161,24 +160,6 @@ def simulate(arguments: argparse.Namespace) -> int:
         bandwidth=arguments.bandwidth,
         step_seconds=arguments.step_seconds,
         parallel=arguments.parallel,
-    )
-    write(arguments, found.to_dict(), repr(found).splitlines())
-    return 0
-
-
-def blame(arguments: argparse.Namespace) -> int:
-    """Find what losses point at: `tokenloom blame`."""
-    run = open_run(arguments.run, arguments.set)
-    found = blamed(
-        run,
-        arguments.losses,
-        batch_size=batch_size_of(arguments, run),
-        step_key=arguments.step_key,
-        loss_key=arguments.loss_key,
-        window=arguments.window,
-        spike=arguments.spike,
-        most=arguments.most,
-        at=arguments.at,
     )
     write(arguments, found.to_dict(), repr(found).splitlines())
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE, NAMES, ShownRow, row_cells
 from tokenloom.explore.cell_marks import cells_html, panel, tint_of
-from tokenloom.explore.parts_that_differ import parts_that_differ
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, button, field, pager
@@ -36,7 +35,11 @@ ROWS_OF_A_PAGE = 16
 
 MOST_PARTS = 12  # of a setting that are listed
 
-FACTS = NAMES[:-1]  # when a document was shown last is told on the page of its row
+MISSING = "(none)"
+
+MOST_LETTERS = 120  # of a value
+
+LEAD = 30  # letters before the first that differs
 
 HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
@@ -193,7 +196,7 @@ def _two_rows(
             ),
             tag(
                 "div",
-                cells_html(shown, tint_of(shown, "segment", 1, {}), differs=odd),
+                cells_html(shown, tint_of(shown, "segment", 1), differs=odd),
                 class_="cells",
                 role="group",
                 aria_label=f"cells of {one.name}, step {shown.step:,}",
@@ -210,7 +213,7 @@ def _two_rows(
         tag("p", tag("a", "‹ all rows", href=link("compare", a=a, b=b), class_="button")),
         legend,
         tag("div", *columns, class_="sides"),
-        panel(FACTS, None, HINT),
+        panel(NAMES, None, HINT),
         pager("compare", pair[0].first, CELLS_OF_A_PAGE, width, "cells", a=a, b=b, row=row),
     ]
     return joined(parts), f"Row {row:,} of steps {a:,} and {b:,}"
@@ -263,9 +266,50 @@ def difference_page(session: Session, query: Query) -> ExplorerPage:
 
 def _lines(one: KeyChange) -> list[tuple[str, str, str, str]]:
     """A setting that differs: a line for each part in which it does."""
-    parts = list(itertools.islice(parts_that_differ(one.a, one.b), MOST_PARTS + 1))
+    parts = list(itertools.islice(differing_parts(one.a, one.b), MOST_PARTS + 1))
     verdict = one.why or WORDS[one.verdict]
-    lines = [(one.key + part.path, part.a, part.b, verdict) for part in parts[:MOST_PARTS]]
+    lines = [(one.key + path, a, b, verdict) for path, a, b in parts[:MOST_PARTS]]
     if len(parts) > MOST_PARTS:
         lines.append((f"{one.key}: more", "…", "…", ""))
     return lines
+
+
+def differing_parts(a: object, b: object, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """The smallest parts in which two settings differ: path below them, and both values as text.
+
+    >>> old = [{"at": 5, "weights": {"a": 1, "b": 2}}]
+    >>> new = [{"at": 5, "weights": {"a": 1, "b": 3}}, {"at": 9}]
+    >>> list(differing_parts(old, new))
+    [('[0].weights.b', '2', '3'), ('[1]', '(none)', "{'at': 9}")]
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in dict.fromkeys([*a, *b]):
+            below = f"{path}.{key}"
+            yield from differing_parts(a.get(key, MISSING), b.get(key, MISSING), below)
+    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        for place in range(max(len(a), len(b))):
+            one, two = (line[place] if place < len(line) else MISSING for line in (a, b))
+            yield from differing_parts(one, two, f"{path}[{place}]")
+    elif a != b:
+        yield path, *_around_difference(str(a), str(b))
+
+
+def _around_difference(a: str, b: str) -> tuple[str, str]:
+    """Two texts, cut to what is around the first letter in which they differ.
+
+    >>> [one[:12] for one in _around_difference("x" * 500 + "a", "x" * 500 + "b")]
+    ['…xxxxxxxxxxx', '…xxxxxxxxxxx']
+    >>> _around_difference("x" * 500 + "a", "x" * 500 + "b")[1][-3:], _around_difference("a", "b")
+    ('xxb', ('a', 'b'))
+    """
+    if max(len(a), len(b)) <= MOST_LETTERS:
+        return a, b
+    pairs = enumerate(zip(a, b, strict=False))
+    first = next((at for at, (x, y) in pairs if x != y), min(len(a), len(b)))
+    low = max(0, first - LEAD)
+    return _cut(a, low), _cut(b, low)
+
+
+def _cut(text: str, low: int) -> str:
+    high = low + MOST_LETTERS
+    return "…" * (low > 0) + text[low:high] + "…" * (high < len(text))

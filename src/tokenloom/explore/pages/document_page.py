@@ -180,8 +180,6 @@ def next_places(
         after=after,
         steps=explored.steps,
     )
-    if run.n is not None and after + 1 >= run.n:
-        return [], "The run ends there.", None
     first = asked.first_epoch
     places = places_of(asked.over(range(first, first + WITHIN)))
     found: list[Place] = []

@@ -1,11 +1,14 @@
-"""Finding documents: ids by their index, hashes and texts by a scan that can be stopped."""
+"""Finding documents: ids by their index, hashes at once, texts by a scan that can be stopped."""
 
 from __future__ import annotations
 
+import re
+
 from tokenloom.api.store import Store
+from tokenloom.errors import ConfigError
 from tokenloom.explore.pages.step_page import named_source, source_field
 from tokenloom.explore.query import Query, link
-from tokenloom.explore.scan import Hit, Scanned, scan_hashes, scan_step, scan_texts, searched
+from tokenloom.explore.scan import Hit, Scanned, scan_step, scan_texts, searched
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, field, select
 from tokenloom.page.markup import Markup, joined, tag
@@ -15,7 +18,9 @@ __all__ = ["find_page", "of_id"]
 
 KINDS = ("text", "id", "hash")
 
-MOST = 200  # documents of an id
+MOST = 200  # documents of an id, or a hash
+
+HASH = re.compile("[0-9a-fA-F]{32}")
 
 
 def find_page(session: Session, query: Query) -> ExplorerPage:
@@ -29,7 +34,7 @@ def find_page(session: Session, query: Query) -> ExplorerPage:
     step = query.whole("step", 0) if query.has("step") else None
     parts = [_form(explored, kind, wanted, source, step)]
     if wanted:
-        parts.append(_results(session, explored, query, kind, wanted, source, step))
+        parts.append(_results(explored, query, kind, wanted, source, step))
     return ExplorerPage(title="Find", body=joined(parts), way="find", run=explored.number)
 
 
@@ -46,16 +51,14 @@ def _form(explored: ExploredRun, kind: str, wanted: str, source: str, step: int 
         class_="goto",
     )
     note = (
-        "Ids are looked up in the index of each store. Hashes (16 bytes a document) and tokens are "
-        "read, some at a time, until you stop it. Once all hashes of a store were read, an index "
-        "of them is kept in your cache directory, and answers at once from then on. A step limits "
-        "a text to what that step shows."
+        "Ids are looked up in the index of each store. A hash is compared with those of all "
+        "documents, 16 bytes each. For a text, tokens are read, some at a time, until you stop it. "
+        "A step limits a text to what that step shows."
     )
     return joined([form, tag("p", note, class_="soft")])
 
 
 def _results(
-    session: Session,
     explored: ExploredRun,
     query: Query,
     kind: str,
@@ -67,10 +70,8 @@ def _results(
     if kind == "id":
         return _ids(explored, wanted, sources)
     if kind == "hash":
-        found = scan_hashes(explored, wanted, sources, cursor)
-        if found.passed:  # whoever looks for one hash may look for another
-            session.indexes.ask((explored.number, found.passed))
-    elif step is not None:
+        return _hashes(explored, wanted, sources)
+    if step is not None:
         found = scan_step(explored, wanted, step, cursor)
     else:
         found = scan_texts(explored, wanted, sources, cursor)
@@ -82,8 +83,6 @@ def _results(
     stop = tag("button", "Stop", type="button", id="stop", hidden=True)
     whole = plural(found.whole, found.unit[:-1])
     said = f"{found.done:,} of {whole} searched, {share(found.done, found.whole)}"
-    if found.passed:
-        said += "; an index of these hashes is being kept, for the next search"
     bar = tag("progress", value=found.done, max=found.whole or 1, id="bar", aria_label="searched")
     return tag(
         "section",
@@ -138,13 +137,34 @@ def _ids(explored: ExploredRun, wanted: str, sources: list[str]) -> Markup:
             parts.append(tag("p", why, class_="reason"))
             continue
         hits += [Hit(source=name, document=one) for one in of_id(store, wanted)]
+    return _listed(explored, f"id {wanted!r:.200}", hits, parts)
+
+
+def _hashes(explored: ExploredRun, wanted: str, sources: list[str]) -> Markup:
+    """Documents with a hash; those of all documents are read."""
+    if not HASH.fullmatch(wanted.strip()):
+        raise ConfigError(
+            f"hash: found {wanted!r:.60}, allowed: all 32 hex digits, as on the page of a document."
+        )
+    hits = [
+        Hit(source=name, document=one)
+        for name in sources
+        for one in explored.stores[name].find(hash=wanted.strip()).tolist()
+    ]
+    return _listed(explored, f"hash {wanted.strip()}", hits)
+
+
+def _listed(
+    explored: ExploredRun, what: str, hits: list[Hit], reasons: list[Markup] | None = None
+) -> Markup:
+    """Documents that were found at once."""
     items = (_hit(explored, one) for one in hits[:MOST])
-    said = plural(len(hits), "document") + " with the id "
+    said = plural(len(hits), "document") + " with the "
     more = f", the first {MOST} are listed." if len(hits) > MOST else "."
     return tag(
         "section",
-        tag("p", said, tag("bdi", repr(wanted)[:200]), more, role="status"),
-        *parts,
+        tag("p", said, tag("bdi", what), more, role="status"),
+        *(reasons or ()),
         tag("ol", *items, class_="hits", id="hits"),
         class_="figure",
         id="results",

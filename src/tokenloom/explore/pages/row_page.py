@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenloom.explore.ages import AGED, Age, age_legend, ages_of
 from tokenloom.explore.cell_facts import (
     CELLS_OF_A_PAGE,
     NAMES,
     Filled,
     ShownRow,
-    documents_of,
     facts_of,
     offset_words,
     row_cells,
 )
 from tokenloom.explore.cell_marks import (
-    AGE_TINTS,
     COLOURINGS,
-    age_words,
     cells_html,
     marked_cells,
     panel,
@@ -60,31 +56,26 @@ def row_page(session: Session, query: Query) -> ExplorerPage:
         first = chosen // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE
     shown = row_cells(explored, index, first)
     by = query.word("by", COLOURINGS)
-    documents = documents_of(shown.stretches)
-    ages = ages_of(explored, shown.source, shown.epoch, index, documents)
     wanted = query.text("text")
     found = marked_cells(shown.texts, wanted)
     colour = explored.colours([shown.source])[shown.source]
-    cells = cells_html(
-        shown, tint_of(shown, by, colour, ages), ages=ages, found=found, chosen=chosen
-    )
+    cells = cells_html(shown, tint_of(shown, by, colour), found=found, chosen=chosen)
     facts = None
     if chosen is not None and shown.first <= chosen < shown.last:
-        one = shown.stretch_at(chosen)
-        facts = facts_of(shown, chosen, one, age_words(one, ages))
+        facts = facts_of(shown, chosen, shown.stretch_at(chosen))
     keep = {"index": index, "run": explored.number or None}
     said = f"cells {shown.first:,} to {shown.last - 1:,}"
     here = {**keep, "by": by, "text": wanted}
     beside = [
         tag("div", cells, class_="cells", role="group", aria_label=said),
         pager("row", shown.first, CELLS_OF_A_PAGE, shown.width, "cells", **here),
-        _table(explored, shown, ages),
+        _table(explored, shown),
     ]
     parts = [
         _ways(explored, shown, keep, by),
         go_to(explored, step=shown.step, index=index),
         _tools(shown, keep, by, wanted, len(found)),
-        _legend(by, shown, colour, ages),
+        _legend(by, shown, colour),
         tag("div", tag("div", *beside), panel(NAMES, facts, HINT), class_="beside"),
     ]
     way = (
@@ -161,7 +152,7 @@ def _tools(shown: ShownRow, keep: Mapping[str, object], by: str, wanted: str, fo
     return tag("div", colours, search, class_="tools")
 
 
-def _legend(by: str, shown: ShownRow, colour: int, ages: Mapping[int, Age]) -> Markup:
+def _legend(by: str, shown: ShownRow, colour: int) -> Markup:
     """What the colours mean."""
     named: Sequence[tuple[int, str | Markup]]
     if by == "loss":
@@ -171,10 +162,6 @@ def _legend(by: str, shown: ShownRow, colour: int, ages: Mapping[int, Age]) -> M
             (6, "weight above 1"),
             (0, "no target"),
         ]
-    elif by == "age":
-        named = [(AGE_TINTS[bucket], words) for bucket, words in age_legend()]
-        if any(one.bucket < 0 for one in ages.values()):
-            named = [*named, (9, f"not looked up: after the first {AGED} documents of a page")]
     elif by == "segment":
         named = [(1, "one colour a document, in turn"), (0, "filler")]
     else:
@@ -186,9 +173,9 @@ def _legend(by: str, shown: ShownRow, colour: int, ages: Mapping[int, Age]) -> M
     return tag("ul", *items, dotted_item(), class_="legend")
 
 
-def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> Markup:
+def _table(explored: ExploredRun, shown: ShownRow) -> Markup:
     """The stretches of the page, with ways to their documents."""
-    rows = [_line(explored, shown, one, ages) for one in shown.stretches[:LISTED]]
+    rows = [_line(explored, shown, one) for one in shown.stretches[:LISTED]]
     head = tag(
         "tr", *(tag("th", one, scope="col") for one in ("cells", "document", "tokens", "remark"))
     )
@@ -204,7 +191,7 @@ def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> M
     )
 
 
-def _line(explored: ExploredRun, shown: ShownRow, one: Filled, ages: Mapping[int, Age]) -> Markup:
+def _line(explored: ExploredRun, shown: ShownRow, one: Filled) -> Markup:
     cells = _range(one.column, one.length)
     if one.document < 0:
         return tag("tr", tag("td", cells), tag("td", "filler"), tag("td"), tag("td"))
@@ -219,7 +206,6 @@ def _line(explored: ExploredRun, shown: ShownRow, one: Filled, ages: Mapping[int
     tokens = offset_words(one, one.column) if one.inserted else _range(one.start, one.length)
     said = ["blank (quarantined)"] if one.blank else []
     said += ["label only"] if one.label_only else []
-    said += [f"last shown: {ages[one.document].words}"] if one.document in ages else []
     name = tag("a", f"{one.document:,}", href=to)
     return tag(
         "tr", tag("td", cells), tag("td", name), tag("td", tokens), tag("td", ", ".join(said))

@@ -1,6 +1,5 @@
-// What the explorer does beyond links and forms: tells about the token that is pointed at, walks by keys, keeps
-// searching until it is stopped, waits for the report, and shows an edit while it is typed. Pages come from the server
-// as they are; nothing is ever put together from text here.
+// What the explorer does beyond links and forms: tells about the token that is pointed at, walks by keys, and keeps
+// searching until it is stopped. Pages come from the server as they are; nothing is ever put together from text here.
 "use strict";
 (() => {
   const all = (what, where = document) => [...where.querySelectorAll(what)];
@@ -73,7 +72,7 @@
   // keys that follow a link of the page
   const turns = { n: "next", p: "prev", j: "down", k: "up" };
   document.addEventListener("keydown", (event) => {
-    const typing = event.target instanceof Element && event.target.closest("input, textarea, select");
+    const typing = event.target instanceof Element && event.target.closest("input, select");
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {
       const box = one("#go");
@@ -117,44 +116,5 @@
       }
       stop.hidden = true;
     })();
-  }
-
-  // a report that is being made is shown when it is there
-  const look = one("#making #look");
-  if (look) {
-    (async () => {
-      for (;;) {
-        await pause(400);
-        let page;
-        try {
-          const answer = await fetch(look.href);
-          page = parsed(await answer.text());
-        } catch {
-          one("#now").textContent = "The explorer does not answer; is it still running?";
-          return;
-        }
-        if (!one("#making", page)) { location.replace(look.href); return; }
-        for (const what of ["#now", "#took"]) {
-          const news = one(what, page).textContent;
-          if (one(what).textContent !== news) one(what).textContent = news; // else it would be read out again
-        }
-      }
-    })();
-  }
-
-  // an edit is shown while it is typed
-  const edit = one("#edit");
-  if (edit) {
-    let last = 0;
-    edit.addEventListener("input", async () => {
-      const mine = ++last;
-      await pause(350);
-      if (mine !== last) return;
-      try {
-        const answer = await fetch(edit.action, { method: "POST", body: new URLSearchParams(new FormData(edit)) });
-        const next = one("#preview", parsed(await answer.text()));
-        if (mine === last && next) one("#preview").replaceWith(document.adoptNode(next));
-      } catch { /* the button still works, or says what is wrong */ }
-    });
   }
 })();

@@ -1,7 +1,7 @@
 """Look at any step of a run in a browser: `tokenloom explore`.
 
-One idea: the pages are served to this machine alone, under an address that nobody can guess. The
-command prints that address and how to reach it from another machine, and answers until Ctrl-C.
+The pages are served to this machine alone, under an address that nobody can guess. The command
+prints that address and how to reach it from another machine, and answers until Ctrl-C.
 """
 
 from __future__ import annotations

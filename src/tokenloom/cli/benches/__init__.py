@@ -1,1 +1,0 @@
-"""Takes orders, stores and loaders → gives reproducible measurements of them: `tokenloom bench`."""

@@ -1,1 +1,0 @@
-"""Takes a run → gives pages about it to a browser: `tokenloom explore`."""
