@@ -162,12 +162,16 @@ def test_spans_that_break_a_law_are_refused_by_their_frame(toy):
         column[place] = value
         return replace(spans, **{name: column})
 
-    wrong = {
-        "frame": changed("frame", 0, 1),
-        "frame 1": changed("frame", 1, len(spans.document) + 1),
-        "frame 2": changed("at", first, 16),
-        "of frame 2": changed("at", first + 1, int(spans.at[first])),
-        "a span of frame 2": changed("seen", first, 17),
-    }
-    for named, one in wrong.items():
+    last = int(spans.frame[3]) - 1
+    wrong = [
+        ("frame", changed("frame", 0, 1)),
+        ("frame 1", changed("frame", 1, len(spans.document) + 1)),
+        ("frame 2", changed("at", last, 16)),
+        ("frame 2", changed("at", last, -1)),
+        ("frame 2", changed("start", last, -1)),
+        ("frame 2", changed("length", last, -1)),
+        ("of frame 2", changed("at", first + 1, int(spans.at[first]))),
+        ("a span of frame 2", changed("seen", first, 17)),
+    ]
+    for named, one in wrong:
         refused(one.check, tl.ConfigError, "spans", named)
