@@ -21,7 +21,6 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
-from tokenloom.cluster import prepare_run
 from tokenloom.explore.query import link
 from tokenloom.explore.router import answered
 from tokenloom.explore.session import Session
@@ -88,7 +87,6 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     for title, runs in (("explorer", usual), ("explorer, long rows", long)):
         rows: list[Row] = []
         for kind, ds in runs.items():
-            prepare_run(ds, executor="local", progress=False)
             _ = ds.run.pick(np.array([rows_of(ds) // 2 - 1]))  # sums of a small run are made
             rows += _rows(f"{kind}, {rows_of(ds):,} rows", times(ds, ASKED[size]))
         seq_len = next(iter(runs.values())).seq_len

@@ -25,7 +25,6 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, ROUNDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
-from tokenloom.layout.pack.estimated_groups import sampled_plans
 from tokenloom.report import report_on
 from tokenloom.report.subject import POINTS, Asked, RunSubject
 
@@ -60,19 +59,10 @@ def large_steps(kind: str, store: str) -> dict[str, float]:
     return _page(opened(kind, store), kind, time.process_time(), batch_size=LARGE)
 
 
-def unplanned(kind: str, store: str) -> dict[str, float]:
-    """A report that may not wait for a plan, from the opening on."""
-    before = time.process_time()
-    with sampled_plans():
-        found = opened(kind, store)
-    return _page(found, kind, before)
-
-
 def _page(found: tl.Dataset, kind: str, before: float, **settings: Any) -> dict[str, float]:
     page = report_on(found, name=kind, **settings).html
     took = time.process_time() - before
-    greyed = page.count('class="figure unable"')
-    return {"seconds": took, "peak": _peak() / MIB, "bytes": len(page), "greyed": greyed}
+    return {"seconds": took, "peak": _peak() / MIB, "bytes": len(page)}
 
 
 def _peak() -> int:
@@ -97,7 +87,6 @@ WHAT = {
     "planned": planned,
     "reported": reported,
     "large_steps": large_steps,
-    "unplanned": unplanned,
     "summed": summed,
 }
 
@@ -123,11 +112,9 @@ def _kind(kind: str, root: Path, folder: Path, size: str) -> list[Row]:
             return WHAT[what](kind, str(root))
         return _asked(what, kind, root, folder)
 
-    alone = ask("unplanned")
     first = ask("planned")
     name = f"{kind}, {int(first['rows']):,} rows"
-    rows = _reports(f"{name}: report, no plan kept", [alone])
-    rows += [_row(f"{name}: the plan", [first["seconds"]], "CPU-s")]
+    rows = [_row(f"{name}: the plan", [first["seconds"]], "CPU-s")]
     rows += _reports(f"{name}: report, no sums kept", [ask("reported")])
     rows += _reports(f"{name}: report, {LARGE:,} rows a step", [ask("large_steps")])
     rows.append(_row(f"{name}: the sums it shows", [ask("summed")["seconds"]], "CPU-s"))
@@ -140,7 +127,6 @@ def _reports(what: str, found: list[dict[str, Any]]) -> list[Row]:
         want(_row(what, [one["seconds"] for one in found], "CPU-s"), "<=", 10),
         want(_row(f"{what}, memory", [one["peak"] for one in found], "MiB"), "<=", 300),
         want(_row(f"{what}, size", [one["bytes"] / MIB for one in found], "MiB"), "<=", 3),
-        _row(f"{what}, greyed figures", [one["greyed"] for one in found], "figures"),
     ]
 
 

@@ -58,6 +58,7 @@ __all__ = [
     "number_map",
     "one_of",
     "pairs_of",
+    "part_of",
     "place",
     "reference_of",
     "rounded",
@@ -498,3 +499,23 @@ def reference_of(function: Any) -> str | None:
 def rounded(weight: float) -> float:
     """A weight rounded to the `DIGITS` digits that are written."""
     return float(f"{weight:.{DIGITS}g}")
+
+
+def part_of(part: Any) -> tuple[int, int]:
+    """Which part of how many ``"3/64"`` is, from 1.
+
+    >>> part_of("3/64")
+    (3, 64)
+    """
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", str(part))
+    if found is None:
+        raise ConfigError(
+            f"part: found {part!r}, allowed: which part of how many, from 1, as '3/64'."
+        )
+    number, parts = int(found[1]), int(found[2])
+    if not 1 <= number <= parts:
+        raise ConfigError(
+            f"part: found {part!r}, allowed: '1/{parts}' to '{parts}/{parts}'. Parts are counted "
+            "from 1."
+        )
+    return number, parts

@@ -11,7 +11,6 @@ Each class subclasses the builtin that a caller would guess, so ``except FileNot
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
     ├─ StateError(ValueError)          a state that is damaged, or belongs to another run
     ├─ NoTrainedTokens(ValueError)     a step in which no token is trained on
-    ├─ NotKept(RuntimeError)           an answer that needs long sums where none may be made
     ├─ LoaderExhausted(RuntimeError)   another loop over a loader that is at its end
     ├─ WorkerError(RuntimeError)       a worker process died
     ├─ MissingExtra(ImportError)       an optional dependency is needed and absent
@@ -38,7 +37,6 @@ __all__ = [
     "LoaderExhausted",
     "MissingExtra",
     "NoTrainedTokens",
-    "NotKept",
     "StateError",
     "StoreBusy",
     "StoreCorrupt",
@@ -79,19 +77,6 @@ class StateError(TokenloomError, ValueError):
 
 class NoTrainedTokens(TokenloomError, ValueError):
     """A step of a loader in which no token is trained on."""
-
-
-class NotKept(TokenloomError, RuntimeError):
-    """An answer that needs sums or plans which nobody has kept, where there is no time for them.
-
-    Attributes:
-        rows: rows that have to be visited.
-        what: the sums or plans.
-    """
-
-    def __init__(self, message: str, *, rows: int, what: str) -> None:
-        super().__init__(message)
-        self.rows, self.what = rows, what
 
 
 class LoaderExhausted(TokenloomError, RuntimeError):

@@ -41,9 +41,6 @@ class Limits:
     # costs of rows, in the order of a run
     cost_stride_items: int = 1024  # between two kept sums
     cost_chunk_items: int = 1 << 16
-    cost_piece_items: int = 1 << 22
-    trained_piece_rows: int = 1 << 20
-    listed_cost_rows: int = 1 << 26  # of an epoch, whose costs are written out one by one
     min_cached_cost_items: int = 1 << 20  # adding up fewer is faster than finding a file
     min_cached_trained_rows: int = 1 << 18
     min_progress_cost_items: int = 1 << 25
@@ -55,16 +52,9 @@ class Limits:
     min_cached_packing_documents: int = 1_000_000
     min_progress_packing_documents: int = 2_000_000
     min_progress_packing_groups: int = 200
-    packing_piece_groups: int = 64
     packing_chunk_groups: int = 32
     packing_chunk_rows: int = 1 << 19  # of these groups; a planned row takes 60 bytes
     packing_table_bytes: int = 256 << 20  # of rows in memory: 17 to 33 million pieces
-    packing_file_part_rows: int = 1 << 13
-    packing_sparse_rows: int = 8  # of a group for each wanted row; the others are then not read
-    packing_memory_rows: int = 1 << 26  # whose tokens are in memory where somebody waits
-    reproved_places: int = 64  # of a cached array, worked out again before it is believed
-    min_splice_step_rows: int = 1 << 12
-    kept_splice_steps: int = 2
     splice_chunk_permutations: int = 1 << 14
     kept_splice_tables: int = 64
 
@@ -114,7 +104,6 @@ class Limits:
     foreign_shard_tokens: int = 1 << 27
     foreign_chunk_tokens: int = 1 << 19
     foreign_chunk_ranges: int = 256
-    foreign_checked_documents: int = 16
     unpacked_chunk_bytes: int = 1 << 24
     export_chunk_tokens: int = 1 << 20
     export_chunk_documents: int = 1 << 16

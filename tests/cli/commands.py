@@ -160,6 +160,7 @@ COMMANDS = {
     "verify": [
         "verify stores/wiki",
         "verify stores/wiki --json",
+        "verify stores/wiki --part 1/2",
         "verify damaged",
         "verify damaged --json",
         "verify files/train.bin --dtype uint16 --eos 2",
@@ -218,7 +219,7 @@ REFUSED = [
     (2, "edit run.yaml --at 16 --weights kode=4 -o third.yaml", "edit.weights.kode"),
     (2, "explore run.yaml --port 99999", "99999"),
     (2, "audit run.yaml --rows 8", "--rows"),
-    (2, "audit run.yaml --executor rai", "rai"),
+    (2, "audit run.yaml --executor ray", "--executor"),
     (2, "simulate run.yaml --ranks 9", "9 ranks"),
     (2, "report stores/wiki --ranks 2", "--ranks"),
     (2, "report run.yaml -o run.yaml", "run.yaml"),
@@ -227,7 +228,8 @@ REFUSED = [
     (2, "pack-plan stores/wiki --seq-len 1", "--seq-len"),
     (2, "splice audit stores/wiki --seq-len 16 --num-docs 99", "99"),
     (2, "splice coverage stores/wiki --seq-len 16 --content-length 99 --document 99", "99"),
-    (2, "verify stores/wiki --executor ray:head", "ray:head"),
+    (2, "verify stores/wiki --part 3/2", "3/2"),
+    (2, "verify files/train.bin --dtype uint16 --eos 2 --part 1/2", "1/2"),
     (2, "seal stores/wiki", "stores/wiki"),
     (1, "gc corpus", "corpus"),
     # a line that is not a command line

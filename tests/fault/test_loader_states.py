@@ -16,7 +16,7 @@ from toyruns import toy_run, toy_store
 import tokenloom as tl
 from tokenloom.loader import latest_state, read_state, write_state
 
-DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped", "arrays")
+DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped")
 
 
 @pytest.fixture(scope="module")
@@ -171,15 +171,6 @@ def test_a_state_is_loaded_before_the_first_step_or_not_at_all(dataset):
     loader.close()
 
 
-def test_a_state_that_was_saved_with_other_cached_arrays_loads_with_a_warning(dataset, recwarn):
-    state = state_at(dataset)
-    load(dataset, state)()
-    load(dataset, state | {"arrays": "ab" * 32}, allow_mismatch=True)()
-    assert not recwarn.list
-    with pytest.warns(UserWarning, match="abab"):
-        load(dataset, state | {"arrays": "ab" * 32})()
-
-
 # -- hostile states ------------------------------------------------------------------------
 
 
@@ -210,9 +201,7 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize("key", DECIDES)
 def test_a_wrong_value_is_a_state_error_that_names_its_key(dataset, key):
-    for name, value in BAD_VALUES.items():
-        if (key, name) == ("arrays", "empty text"):
-            continue  # no array decided anything
+    for value in BAD_VALUES.values():
         state = state_at(dataset) | {key: value}
         for allow in (False, True):
             said = refused(load(dataset, state, allow_mismatch=allow), tl.StateError, key)

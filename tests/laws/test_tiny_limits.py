@@ -109,12 +109,12 @@ def arrays(batch):
 
 
 def batches(run, batch_size, ranks=1, **options):
-    """Every array of some steps, and the state after each; without the digests of cached plans."""
+    """Every array of some steps, and the state after each."""
     found = []
     for rank in range(ranks):
         with tl.Loader(run, batch_size, rank, ranks, **options) as loader:
             for batch, _ in zip(loader, range(9), strict=False):
-                state = loader.state_dict() | {"arrays": ""}  # says which plans were in files
+                state = loader.state_dict()
                 found.append((arrays(batch), state))
     return found
 
@@ -134,7 +134,7 @@ def answers(run):
     some = [0, 1, n // 3, n // 2, n - 1]
     source = run.picked([0])[0][0]
     with tl.Loader(run, 5) as loader:
-        far = loader.seek(3).state_dict() | {"arrays": ""}
+        far = loader.seek(3).state_dict()
         rest = [arrays(batch) for batch in loader][:4]
     return {
         "describe": plain(run.describe()),
@@ -168,12 +168,12 @@ def test_a_run_gives_the_same_answers_under_tiny_limits(paths, name, tmp_path, m
 
 
 def steps_of(run, count, state=None):
-    """Some batches and the state after each, without the digests of plans that were in files."""
+    """Some batches and the state after each."""
     with tl.Loader(run, 5) as loader:
         if state is not None:
             loader.load_state_dict(state)
         some = zip(loader, range(count), strict=False)
-        return [(arrays(batch), loader.state_dict() | {"arrays": ""}) for batch, _ in some]
+        return [(arrays(batch), loader.state_dict()) for batch, _ in some]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -14,11 +14,9 @@ from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.order.run import Run
 
-__all__ = ["FORMAT", "OLD_FORMAT", "Resumable", "arrays_digest", "examples_of", "make_state"]
+__all__ = ["FORMAT", "Resumable", "examples_of", "make_state"]
 
-FORMAT = "tokenloom.state/2"
-
-OLD_FORMAT = "tokenloom.state/1"  # without `arrays` and `wrapped`; told apart from what is no state
+FORMAT = "tokenloom.state/3"
 
 
 class Resumable(Protocol):
@@ -69,8 +67,6 @@ def make_state(dataset: Resumable, examples: int, step: int, *, wrapped: bool) -
     What decides has the same keys in every state, as some checkpoints require. Past its end the run
     has wrapped around, or goes on without its end (`Dataset.endless`). Where
     it has wrapped, the next example depends on where the run ends, so the state records that, too.
-    Arrays from the plan cache may have decided the order, so the state records one sha256 over them
-    (`tokenloom.loader.state.check_arrays`).
     """
     n = dataset.run.n
     around = n if wrapped and n is not None and examples > n else 0
@@ -81,7 +77,6 @@ def make_state(dataset: Resumable, examples: int, step: int, *, wrapped: bool) -
         "fingerprint": dataset.fingerprint,
         "render": dataset.render_fingerprint,
         "wrapped": around,
-        "arrays": arrays_digest(dataset, examples) or "",
         "dataset": dataset.describe(),
         "sources": _consumed(dataset, examples, around > 0),
     }
@@ -100,9 +95,3 @@ def _consumed(dataset: Resumable, examples: int, wrapped: bool) -> list[dict[str
         for name in ("rows", "tokens", "epochs"):
             one[name] += rounds * whole[name]
     return found
-
-
-def arrays_digest(dataset: Resumable, examples: int) -> str | None:
-    """One sha256 over the cached arrays that decided the first `examples`."""
-    n = dataset.run.n
-    return dataset.run.arrays_digest(examples if not n or examples <= n else n)

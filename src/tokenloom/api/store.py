@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
-from tokenloom.arguments import Place, near_misses, place
+from tokenloom.arguments import Place, near_misses, part_of, place
 from tokenloom.batch.views.annexes import annex
 from tokenloom.batch.views.html import table
 from tokenloom.documents.split import SplitSpec
@@ -261,32 +261,33 @@ class Store(Documents):
         return report
 
     def check(
-        self, *, shards: range | None = None, progress: bool | None = None
+        self, *, part: str | None = None, progress: bool | None = None
     ) -> verification.VerifyReport:
         """As `verify`, but problems are in the report instead of an exception.
 
         Args:
-            shards: only these, and nothing that concerns the store as a whole; an empty range is
-                that alone. The report on everything (None) is the sum of such reports.
+            part: which part of how many, as "3/64", so that several processes or machines verify a
+                store together: a part of its shards, and with the first one what concerns the
+                store as a whole. The report on everything (None) is the sum of these reports.
             progress: show a progress bar; default: if standard error is a terminal.
         """
         total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
-        reader = self.reader
+        reader, which = self.reader, (1, 1) if part is None else part_of(part)
         if isinstance(reader, ForeignReader):
             total = foreign_bytes(reader)
         with Progress("verify", total=total, unit="B", show=progress) as bar:
             if isinstance(reader, ForeignReader):
-                if shards is not None:
+                if part is not None:
                     raise ConfigError(
-                        f"shards: found {shards} for {self.path}, files of another project, which "
-                        "are verified as a whole. Leave it out."
+                        f"part: found {part!r} for {self.path}, which has files of another format. "
+                        "They are verified as a whole: leave it out."
                     )
                 return verify_foreign(reader, tick=bar.advance)
             source: ByteSource = getattr(reader.source, "uncached", reader.source)
             root = place("root", reader.root)
             files = getattr(source, "listing", LOCAL)
             return verification.verify(
-                root, reader.snapshot, source, shards=shards, files=files, tick=bar.advance
+                root, reader.snapshot, source, part=which, files=files, tick=bar.advance
             )
 
     def __repr__(self) -> str:

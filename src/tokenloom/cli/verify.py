@@ -12,8 +12,6 @@ from tokenloom.api.describe import named_snapshots
 from tokenloom.api.store import open_store
 from tokenloom.arguments import Place, Url, place
 from tokenloom.cli.printing import said, write
-from tokenloom.cluster import check_store
-from tokenloom.cluster.checking import refuse_foreign
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.guarded import foreign_bytes
@@ -35,17 +33,13 @@ MAX_BYTES = 16 << 20
 
 def verify(arguments: argparse.Namespace) -> int:
     """Compare a store with what was published: `tokenloom verify`."""
-    quiet, where = False if arguments.quiet else None, arguments.executor or "local"
+    quiet = False if arguments.quiet else None
     try:
         store = open_store(arguments.store, **said(arguments))
     except StoreCorrupt as error:
         report = VerifyReport(arguments.store, 0, 0, 0, 0, 0, (str(error),))
     else:
-        if where == "local":
-            report = store.check(progress=quiet)
-        else:
-            refuse_foreign(store, where)
-            report = check_store(arguments.store, executor=where, progress=quiet)
+        report = store.check(part=arguments.part, progress=quiet)
     ok = report.ok and not report.unfinished
     write(arguments, {**asdict(report), "ok": ok}, _verify_lines(report))
     return 0 if ok else 1

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from tokenloom.errors import NotKept, TokenloomError
+from tokenloom.errors import TokenloomError
 from tokenloom.explore.gate import local_path_of, refusal
 from tokenloom.explore.pages.compare_page import compare_page, difference_page
 from tokenloom.explore.pages.document_page import document_page
@@ -20,8 +19,8 @@ from tokenloom.explore.pages.overview_page import overview_page
 from tokenloom.explore.pages.row_page import next_of_source, row_page
 from tokenloom.explore.pages.step_page import step_page
 from tokenloom.explore.query import Query, read_query
-from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import Elsewhere, ExplorerPage, greyed, reply_of
+from tokenloom.explore.session import Session
+from tokenloom.explore.shell import Elsewhere, ExplorerPage, reply_of
 from tokenloom.explore.wire_text import (
     HttpReply,
     HttpRequest,
@@ -29,7 +28,6 @@ from tokenloom.explore.wire_text import (
     parse_head,
     plain_reply,
 )
-from tokenloom.layout.allowance import MOST_ROWS, at_most
 from tokenloom.page.markup import joined, tag
 from tokenloom.page.sheet import asset
 
@@ -37,7 +35,6 @@ __all__ = ["ASSETS", "PAGES", "answered"]
 
 Made = ExplorerPage | Elsewhere
 
-Wanted = tuple[ExploredRun, tuple[int, ...], tuple[int, ...]]  # a run, its examples, its steps
 
 PAGES: dict[str, Callable[[Session, Query], Made]] = {
     "": step_page,
@@ -57,7 +54,6 @@ ASSETS = {
     "explore.js": "text/javascript; charset=utf-8",
 }
 
-QUICK_ROWS = 1 << 22  # that a page may visit, about 0.1 s of sums
 
 log = logging.getLogger("tokenloom")
 
@@ -90,41 +86,13 @@ def _routed(session: Session, request: HttpRequest) -> HttpReply:
         return plain_reply(404)
     try:
         asked = read_query(query)
-        with _allowance(name):
-            return reply_of(session, PAGES[name](session, asked))
-    except NotKept as missing:
-        return reply_of(session, _grey(session, name, asked, missing))
+        return reply_of(session, PAGES[name](session, asked))
     except (TokenloomError, IndexError, KeyError) as error:
         said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         return _failed(session, 400, said)
     except Exception:  # one page must not stop the others
         log.exception("explore: the page %r failed", name)
         return _failed(session, 500, "This page failed; the terminal shows why.")
-
-
-def _allowance(page: str) -> AbstractContextManager[None]:
-    """Lets a page visit as many rows as take no time; a report has limits of its own."""
-    if page == "overview":
-        return nullcontext()
-    return at_most(MOST_ROWS if page == "diff" else QUICK_ROWS)  # a difference is made once
-
-
-def _grey(session: Session, page: str, asked: Query, missing: NotKept) -> ExplorerPage:
-    """What is shown instead of a page that needs what is not kept: why, and what keeps it."""
-    explored = session.run(asked.whole("run", 0, 1))
-    if page in ("compare", "diff"):
-        a = asked.whole("a", 0)
-        b = asked.whole("b", a + 1 if len(session.runs) == 1 else a)
-        wanted: list[Wanted] = [(session.run(0), (), (a,)), (session.other, (), (b,))]
-    else:
-        named = tuple(name for name in ("index", "after", "at") if asked.has(name))
-        examples = tuple(asked.whole(name, 0) for name in named)
-        wanted = [(explored, examples, () if named else (asked.whole("step", 0),))]
-    codes = dict.fromkeys(
-        one.keeping(missing, examples=examples, steps=steps) for one, examples, steps in wanted
-    )
-    body = greyed("What is missing", missing, "\n".join(codes))
-    return ExplorerPage(title="Not shown yet", body=body, run=explored.number)
 
 
 def _failed(session: Session, status: int, said: str) -> HttpReply:

@@ -8,7 +8,6 @@ The report of each run and the difference of two are made once, while whoever as
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -17,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
-from tokenloom.errors import ConfigError, NotKept, TokenloomError
+from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.inspect.diff import RunDiff, diff
-from tokenloom.layout.pack.kept_rows import PLANS
 from tokenloom.order.schedule import Steps
 from tokenloom.report.assembled import report_on
 from tokenloom.report.report_file import Report
@@ -86,43 +84,6 @@ class ExploredRun:
         wanted = list(dict.fromkeys(shown))
         own = {name: k for k, name in enumerate(names if len(names) <= COLOURED else wanted, 1)}
         return {name: min(own[name], COLOURED + 1) for name in wanted}
-
-    def keeping(
-        self,
-        missing: NotKept,
-        *,
-        examples: Sequence[int] = (),
-        steps: Sequence[int] = (),
-        document: tuple[str, int] | None = None,
-    ) -> str:
-        """What makes and keeps that which a page lacks; then the page is shown.
-
-        Plans of packed rows are kept for all rows together. Sums are kept by whoever asks without
-        a limit, about an example, a step, or a document after an example.
-        """
-        if missing.what == PLANS:
-            return self._subject.python(
-                "from tokenloom.cluster import prepare_run\n\n"
-                'prepare_run(run, epochs=0, executor="local")'
-            )
-        if self.path:
-            words = [["at", self.path, *one] for one in self._asked_by_word(examples, steps)]
-            if document is not None:
-                words = [["where", self.path, "--source", document[0], "--doc", str(document[1])]]
-                words[0] += ["--after", str(examples[0]), "--limit", "1"]
-            return "\n".join(shlex.join(["tokenloom", *one]) for one in words)
-        lines = [f"run.at({one})" for one in examples]
-        lines += [f"run.at(step={one}, batch_size={self._subject.sizes})" for one in steps]
-        if document is not None:
-            lines = [f"run.next({document[0]!r}, {document[1]}, after={examples[0]})"]
-        return self._subject.python("\n".join(lines))
-
-    def _asked_by_word(self, examples: Sequence[int], steps: Sequence[int]) -> list[list[str]]:
-        """What `tokenloom at` is given for each of them."""
-        sizes = self._subject.sizes
-        told = str(sizes) if isinstance(sizes, int) else ",".join(f"{a}:{b}" for a, b in sizes)
-        by_step = [["--step", str(one), "--batch-size", told] for one in steps]
-        return [*([str(one)] for one in examples), *by_step]
 
     def strings(self, source: str, ids: ArrayLike) -> list[str]:
         """A printable string for each token of a source; its number where nothing decodes it."""

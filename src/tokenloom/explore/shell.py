@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tokenloom.errors import NotKept
 from tokenloom.explore.query import link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.wire_text import HTML, HttpReply
-from tokenloom.order.costs import ROW_SECONDS
-from tokenloom.page.figure import code_block
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.numbers import amount, seconds
 from tokenloom.page.sheet import head_of, theme_button
 
 __all__ = [
@@ -24,7 +20,6 @@ __all__ = [
     "ExplorerPage",
     "button",
     "field",
-    "greyed",
     "hidden",
     "mark_form",
     "pager",
@@ -236,29 +231,4 @@ def pager(page: str, first: int, size: int, whole: int, unit: str, **values: obj
     said = f"{unit} {first:,} to {min(first + size, whole) - 1:,} of {whole:,}"
     return tag(
         "nav", joined(ways), tag("span", said, class_="soft"), class_="pager", aria_label=unit
-    )
-
-
-def greyed(title: str, missing: NotKept, code: str) -> Markup:
-    """What stands in the place of something that cannot be shown yet: why, and what to do."""
-    return tag(
-        "section",
-        tag("h2", title),
-        tag("p", _missing_words(missing), class_="reason"),
-        tag("p", "This makes and keeps them; then load this page again:", class_="soft"),
-        code_block(code, "code that keeps them"),
-        class_="figure unable",
-    )
-
-
-def _missing_words(missing: NotKept) -> str:
-    """What is missing, in a sentence.
-
-    >>> _missing_words(NotKept("…", rows=10**9, what="the costs of epoch 0"))[:72]
-    'This needs the costs of epoch 0 (1 billion rows), which are not kept yet'
-    """
-    took = seconds(missing.rows * ROW_SECONDS)
-    return (
-        f"This needs {missing.what} ({amount(missing.rows, 'row')}), which are not kept yet. They "
-        f"are worked out once, in about {took}."
     )

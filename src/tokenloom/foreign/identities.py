@@ -28,28 +28,22 @@ from tokenloom.foreign.companion import (
     worked_out,
 )
 from tokenloom.foreign.described import Described
-from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of
-from tokenloom.foreign.manifests import hashed_groups, manifest_of, reader_of
+from tokenloom.foreign.foreign_reader import Inside, lines_of
+from tokenloom.foreign.manifests import hashed_groups, manifest_of
 from tokenloom.foreign.sampled import sample_of_bytes, sampled_groups, stamps_of
 from tokenloom.foreign.seals import open_seal
 from tokenloom.foreign.virtual import VirtualShard, check_shards, cut_shards, document_lengths
-from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store import plan_cache
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.hashes import hash_ids, stored_hashes
 
 __all__ = ["identified"]
 
 Int64 = NDArray[np.int64]
 
 KIND = "foreign"
-
-LONGEST_LOOK = 1 << 20  # tokens of a document that is hashed again before a file is believed
-
-DECODED_LOOKS = 4  # documents of those that have to be decoded for it
 
 
 def identified(
@@ -122,7 +116,7 @@ def _sealed(described: Described, sample: str) -> tuple[Inside, fmt.Manifest] | 
 def _recalled(
     described: Described, source: ByteSource, key: dict[str, Any], identity: str
 ) -> tuple[Inside, fmt.Manifest] | None:
-    """What was remembered, if it is there, whole, and some of it is the same when made again."""
+    """What was remembered, if it is there and whole."""
     kept = plan_cache.recall(KIND, key)
     if kept is None:
         return None
@@ -135,32 +129,10 @@ def _recalled(
             return None
         inside = _inside(described, shards, parts, identity)
         manifest = manifest_of(described, shards, tuple(kept["groups"]))
-        if identity != "full" or _agrees(reader_of(inside, manifest, source)):
-            return inside, manifest
+        return inside, manifest
     except (ValueError, KeyError, TypeError, StoreError):
-        pass
-    plan_cache.forget(KIND, key)  # sealed by a right sha256, and wrong all the same
-    return None
-
-
-def _agrees(reader: ForeignReader) -> bool:
-    """Whether some random documents have the hashes that were remembered."""
-    chunk = limits().foreign_checked_documents
-    places = plan_cache.random_places(reader.manifest.documents)
-    if any(shard.piece < 0 for shard in reader.inside.shards):  # a chunk is decoded for each
-        places = places[:: max(1, len(places) // DECODED_LOOKS)]
-    start, stop = reader.bounds(places)
-    short = np.flatnonzero(stop - start <= LONGEST_LOOK)
-    places, start, stop = places[short], start[short], stop[short]
-    for first in range(0, len(places), chunk):
-        some = slice(first, first + chunk)
-        ids = reader.read(start[some], stop[some])
-        whole = np.concatenate([np.empty(0, reader.dtype("input_ids")), *ids])
-        found = hash_ids(whole, stop[some] - start[some])
-        kept = [stored_hashes(reader, one, one + 1)[0] for one in places[some].tolist()]
-        if not np.array_equal(found, np.concatenate(kept)):
-            return False
-    return True
+        plan_cache.forget(KIND, key)
+        return None
 
 
 def _key(described: Described, source: ByteSource, identity: str) -> dict[str, Any]:

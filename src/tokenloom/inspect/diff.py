@@ -23,6 +23,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.errors import TokenloomError, plural
 from tokenloom.inspect.equal_rows import EqualRows
 from tokenloom.inspect.one_key import KeyPart, changes, with_change
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.limits import limits
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import SourceRun
@@ -276,7 +277,11 @@ def _random(a: Dataset, b: Dataset, count: int, low: int, high: int | None) -> I
 
 def _is_planned(ds: Dataset) -> bool:
     """Whether a random row may take the plan of its group."""
-    return any(one.layout.plan_digests for one in ds.run.sources)
+    few = limits().min_cached_packing_documents
+    return any(
+        isinstance(one.layout, Packed) and one.layout.line.documents >= few
+        for one in ds.run.sources
+    )
 
 
 def _scanned(rows: EqualRows, low: int, high: int) -> int | None:

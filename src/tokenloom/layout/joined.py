@@ -60,16 +60,6 @@ class Joined:
         one = found.pop() if len(found) == 1 else None
         return one if one is not None and one[0] == one[1] else None
 
-    @property
-    def plan_digests(self) -> tuple[str, ...]:
-        """Digests of the cached arrays that the rows of all parts follow from."""
-        return tuple(one for part in self.parts for one in part.plan_digests)
-
-    @property
-    def cost_digests(self) -> tuple[str, ...]:
-        """Digests of the cached arrays that `costs` reads."""
-        return tuple(one for part in self.parts for one in part.cost_digests)
-
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs have the same number of tokens."""
         return True

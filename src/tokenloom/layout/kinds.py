@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from tokenloom.documents.line import Line
-from tokenloom.layout.joined import Joined
-from tokenloom.layout.layout import Layout
-from tokenloom.layout.pack.groups import Groups
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import Windows, WindowsSpec
 
-__all__ = ["KINDS", "LayoutSpec", "estimates_in", "kind_of", "make_layout"]
+__all__ = ["KINDS", "LayoutSpec", "kind_of", "make_layout"]
 
 LayoutSpec = WindowsSpec | PackSpec | SpliceSpec
 
@@ -26,12 +23,6 @@ KINDS: dict[str, type[LayoutSpec]] = {
 def kind_of(spec: LayoutSpec) -> str:
     """The name of a layout."""
     return next(name for name, kind in KINDS.items() if isinstance(spec, kind))
-
-
-def estimates_in(layout: Layout) -> list[Groups]:
-    """Groups of a layout whose rows are estimates, so that they are for looking at only."""
-    parts = layout.parts if isinstance(layout, Joined) else (layout,)
-    return [one.groups for one in parts if isinstance(one, Packed) and one.groups.sampled]
 
 
 def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed | Spliced:

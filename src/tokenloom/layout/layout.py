@@ -194,14 +194,6 @@ class Layout(Protocol):
     def is_constant(self) -> bool:
         """Whether a row is the same in every epoch."""
 
-    @property
-    def plan_digests(self) -> tuple[str, ...]:
-        """Digests of the cached arrays that its rows follow from."""
-
-    @property
-    def cost_digests(self) -> tuple[str, ...]:
-        """Digests of the cached arrays that `costs` reads."""
-
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have the same number of tokens."""
 

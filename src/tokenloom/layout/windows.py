@@ -110,10 +110,6 @@ class Windows:
 
     is_constant: bool = True
 
-    plan_digests: tuple[str, ...] = ()  # nothing is cached
-
-    cost_digests: tuple[str, ...] = ()
-
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs have the same number of tokens."""
         return True

@@ -12,9 +12,7 @@ from typing import Any
 from tokenloom.arguments import one_of
 from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError
-from tokenloom.layout.kinds import estimates_in
 from tokenloom.loader.steps import Steps
-from tokenloom.order.run import Run
 
 __all__ = [
     "WORDS",
@@ -22,7 +20,6 @@ __all__ = [
     "accepted_steps",
     "check_accepted",
     "no_dataset",
-    "refuse_estimates",
 ]
 
 WORDS = {
@@ -55,16 +52,6 @@ def check_accepted(given: dict[str, Any]) -> None:
         raise ConfigError(f"accumulate: found {groups}, allowed: a divisor of the rows.")
     if given.get("batch_size") is not None:
         Steps(given["batch_size"])
-
-
-def refuse_estimates(run: Run) -> None:
-    """Raise ConfigError for a run whose packed rows were estimated, for a report."""
-    for one in run.sources:
-        if estimates_in(one.layout):
-            raise ConfigError(
-                f"{one.name}: its packed rows are estimates from a sample, which a report may show "
-                "and nothing may train on. Open the run again, outside `sampled_plans`."
-            )
 
 
 def no_dataset(what: str, place: Any) -> str:

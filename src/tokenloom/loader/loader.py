@@ -31,14 +31,13 @@ from tokenloom.loader.accepted import (
     accepted_steps,
     check_accepted,
     no_dataset,
-    refuse_estimates,
 )
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks, refuse_workers
-from tokenloom.loader.state import check_arrays, check_state
+from tokenloom.loader.state import check_state
 from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
 from tokenloom.order.working_set import RankShare
 
@@ -262,7 +261,6 @@ class Loader:
     def _start(self, maker: Maker) -> Prefetcher[Pending]:
         self._check_place()  # every process starts a producer of its own
         self._begin = self._begin or time.perf_counter()
-        refuse_estimates(self.dataset.run)
         self._producer = producer = Prefetcher(
             maker.batches,
             self._prefetch,
@@ -350,8 +348,6 @@ class Loader:
                 f"state: it is {examples:,} examples into the run, but this run ends after "
                 f"{run.n:,}. Give the dataset more epochs, or a larger take."
             )
-        if not allow_mismatch:
-            check_arrays(state, self.dataset)
         steps, step = self._steps, self._steps.step_at(examples)
         if step is None:  # no step of this batch size starts there: count from there
             step = int(state["step"])

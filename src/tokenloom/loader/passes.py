@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError, StateError
-from tokenloom.loader.state import check_arrays, check_state
+from tokenloom.loader.state import check_state
 from tokenloom.loader.steps import Steps
 from tokenloom.store.handles import lazy
 
@@ -239,7 +239,5 @@ class LoopPlace:
                 "the same order; "
                 "passes have fresh ones. Load it with end='wrap'."
             )
-        if not allow_mismatch:
-            check_arrays(state, dataset)
         self._turn = self.passes.turn_at(examples, int(state["step"]))
         self._within, self._start = None, (examples, int(state["step"]))

@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api import describe as description
-from tokenloom.api.dataset import Dataset
-from tokenloom.api.state import FORMAT, OLD_FORMAT, arrays_digest
+from tokenloom.api.state import FORMAT
 from tokenloom.arguments import Place, place
-from tokenloom.errors import StateError, StoreError, warn
+from tokenloom.errors import StateError, StoreError
 from tokenloom.remote.uploads import files_of, read_whole, write_whole
 from tokenloom.store.files import LOCAL
-from tokenloom.store.plan_cache import cache_dir
 
 __all__ = [
     "DECIDES",
-    "check_arrays",
     "check_state",
     "flat_state",
     "latest_state",
@@ -34,7 +31,7 @@ __all__ = [
     "write_state",
 ]
 
-DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped", "arrays")
+DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped")
 
 MAX_BYTES = 16 << 20
 
@@ -52,7 +49,7 @@ log = logging.getLogger("tokenloom")
 
 
 def flat_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state as integers and strings, under the same eight keys for every run.
+    """A state as integers and strings, under the same seven keys for every run.
 
     Checkpoints of torch and Orbax load into the keys that a state has now, so a state whose
     description grew (an edit of the mix) would not load. The description is one string of JSON: if
@@ -124,28 +121,6 @@ def check_state(
     return int(known["examples"])
 
 
-def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
-    """Warn if a state of this run was saved with other cached arrays than those in use here.
-
-    The fingerprint says that it is the same run, and that alone decides whether a state loads. But
-    then the arrays are the same as well, unless a file of the plan cache was wrong, here or there.
-    """
-    saved = state["arrays"]
-    if not saved:
-        return
-    here = arrays_digest(dataset, int(state["examples"]))
-    if saved == here:
-        return
-    now = "none" if here is None else f"{here[:12]}…"
-    warn(
-        f"state: it was saved with other cached arrays (sha256 {saved[:12]}…, here {now}), though "
-        "the run is the same: a file of the plan cache is wrong here, or was wrong there. From "
-        f"{state['examples']:,} on, examples may come that it has shown already, and others never. "
-        f"Remove the files in {cache_dir()} and load the state again: if this warning is gone, "
-        "they were wrong; if it stays, those of the saved run were."
-    )
-
-
 def _how_it_was(known: Mapping[str, Any]) -> str:
     """How to find out what the run of a state was."""
     if isinstance(known.get("dataset"), Mapping):
@@ -201,11 +176,6 @@ def _shape(state: Any) -> dict[str, Any]:
     """The state, in which every known key must have the right type; unknown keys are kept."""
     if not isinstance(state, Mapping):
         raise StateError(f"state: found {type(state).__name__}, allowed: what state_dict() gave.")
-    if state.get("format") == OLD_FORMAT:
-        raise StateError(
-            f"state: format: found {OLD_FORMAT!r}, which this version does not read (it reads "
-            f"{FORMAT!r}): finish the run with the version that saved it, or start it again."
-        )
     wrong = []
     if state.get("format") != FORMAT:
         wrong.append(f"format: found {_shown(state.get('format'))}, allowed: {FORMAT!r}")
@@ -213,12 +183,10 @@ def _shape(state: Any) -> dict[str, Any]:
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
             wrong.append(f"{name}: found {_shown(value)}, allowed: an integer from 0 to 2^62")
-    for name in ("fingerprint", "render", "arrays"):
+    for name in ("fingerprint", "render"):
         value = state.get(name)
-        none = name == "arrays" and value == ""  # no array decided anything
-        if not none and (not isinstance(value, str) or not _HEX.fullmatch(value)):
-            or_none = ", or nothing" if name == "arrays" else ""
-            wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits{or_none}")
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits")
     if wrong:
         raise StateError(
             "state: "

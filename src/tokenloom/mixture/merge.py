@@ -378,34 +378,16 @@ class Merge:
                 break
         return self._narrowed(index, low, below, high, above)
 
-    def cut_about(self, index: int) -> Int64:
-        """An estimate of `cut` without the sums inside any epoch; they add up to the index."""
-        if self._equal or index == self.begin:
-            return self.cut(index)
-        counts = self._about(self._guess(index, self._now(self._first)))
-        found = np.clip(np.floor(counts).astype(np.int64), self._first, self._end)
-        short = index - int(found.sum())  # most often a few: the moment is a guess, too
-        room = self._end - found if short > 0 else found - self._first
-        for source in np.argsort(-self._weight, kind="stable").tolist():
-            step = min(abs(short), int(room[source]))
-            found[source] += step if short > 0 else -step
-            short -= step if short > 0 else -step
-        return found
-
-    def _about(self, moment: float) -> Float64:
-        """About how many items of every source happen before a moment [sources]."""
-        consumed = (moment - self._base) * self._weight + self._ref
-        counts = consumed / np.maximum(self._cost, 1)
-        for source in np.flatnonzero(self._cost == 0).tolist():
-            counts[source] = self.clocks[source].costs.near(float(consumed[source]))
-        found: Float64 = np.clip(counts, self._first, self._end)
-        return found
-
     def _guess(self, index: int, begin: float) -> float:
         """The approximate moment of an index, without the sums inside any epoch."""
 
         def about(moment: float) -> float:
-            return float(self._about(moment).sum())
+            """About how many items happen before a moment."""
+            consumed = (moment - self._base) * self._weight + self._ref
+            counts = consumed / np.maximum(self._cost, 1)
+            for source in np.flatnonzero(self._cost == 0).tolist():
+                counts[source] = self.clocks[source].costs.near(float(consumed[source]))
+            return float(np.clip(counts, self._first, self._end).sum())
 
         low, high = begin, begin + 1.0
         while about(high) < index and high < MOST:

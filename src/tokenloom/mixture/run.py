@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
-from tokenloom.layout.allowance import about_to_visit
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
@@ -21,12 +20,10 @@ from tokenloom.mixture.rows import RowTables
 from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
-from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import joined_digest
 
 __all__ = ["MixedRun", "joined_spans"]
 
@@ -283,21 +280,6 @@ class MixedRun:
             )
         ]
 
-    def consumed_about(self, examples: int) -> list[Consumed]:
-        """See `Run`: without sums, and without visiting what was shuffled as a whole."""
-        integer("examples", examples, most=self._bound)
-        shown = examples if self._order is None else self.stages[-1].end or 0
-        stage = self.stages[int(np.searchsorted(self._at, shown, side="right")) - 1]
-        counts = stage.merge.cut_about(shown)
-        if self._order is not None:  # every stretch has the shares of the whole
-            counts = (counts * (examples / max(1, shown))).astype(np.int64)
-        late = len(self.sources) - len(counts)
-        rows = np.append(counts, np.zeros(late, np.int64)) if late else counts
-        return [
-            Consumed(run.name, n, known.about(n), run.epochs_in(n))
-            for run, known, n in zip(self.sources, self._tokens, rows.tolist(), strict=True)
-        ]
-
     def _drawn(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Rows and tokens of each source among indices [first, last), counted one by one.
 
@@ -307,7 +289,6 @@ class MixedRun:
         begin, low, rows, tokens = self._counted
         if begin != first or low > last:
             low, rows, tokens = first, np.zeros_like(rows), np.zeros_like(tokens)
-        about_to_visit(last - low, "a mix that is shuffled as a whole")
         for at in range(low, last, chunk):
             source, item = self.pick(np.arange(at, min(at + chunk, last)))
             rows = rows + np.bincount(source, minlength=len(rows))
@@ -320,25 +301,6 @@ class MixedRun:
     def tokens_in(self, examples: int) -> int:
         """Tokens of the first `examples` of the run."""
         return sum(one.tokens for one in self.consumed(examples))
-
-    def arrays_digest(self, examples: int) -> str | None:
-        """See `Run`: plans of the sources, their costs, and sums of the costs where they are now.
-
-        Asked of the stage of the last example, so an edit from `examples` on changes nothing.
-        """
-        if not examples:
-            return None
-        stage = self.stages[int(np.searchsorted(self._at, examples - 1, side="right")) - 1]
-        # a mix that is shuffled as a whole has shown a bit of everything
-        shown = examples if self._order is None else stage.end or 0
-        counts = stage.order.cut(stage.order.whole(shown)).tolist()
-        found: list[str] = []
-        # sources that join later come last, or have no items
-        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=False):
-            if clock.costs.n != 0:
-                found += source.plan_digests(max(1, k))
-                found += clock.costs.digests(k) if isinstance(clock.costs, SummedCosts) else ()
-        return joined_digest(found)
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes.

@@ -220,17 +220,10 @@ class BlockOrder:
             return 0
         return rounds.lanes
 
-    def stretch(self, index: int) -> tuple[int, int]:
-        """See `tokenloom.order.stretches.Stretched`: a band, or the short last block."""
-        if self._tail is not None and index >= self._body:
-            return self._body, self.n
-        return self._geometry.edges(index)
-
-    def rows_before(self, index: int) -> tuple[Int64, Int64]:
-        """See `tokenloom.order.stretches.Stretched`."""
-        if index >= self._body:
-            return np.zeros(1, np.int64), np.array([index])
-        return self._geometry.blocks_before(index)
+    @property
+    def window_rows(self) -> int:
+        """Rows of the first band, or of the short last block where there is no other."""
+        return self._geometry.first_band_rows if self._body else self.n
 
     def _map(self, index: Int64) -> Int64:
         out = np.empty_like(index)
@@ -303,11 +296,9 @@ class _Geometry(Protocol):
     def places(self, row: Int64) -> Int64:
         """The place of each row [N]."""
 
-    def edges(self, place: int) -> tuple[int, int]:
-        """The first place of the band around a place, and of the next one."""
-
-    def blocks_before(self, place: int) -> tuple[Int64, Int64]:
-        """The rows of all blocks before the start of a band: where each starts and stops."""
+    @property
+    def first_band_rows(self) -> int:
+        """Rows of the first band."""
 
 
 class _Equal:
@@ -373,16 +364,9 @@ class _Equal:
         assert self._shuffled is not None
         return self._shuffled.inverse(block.view(np.uint64)).view(np.int64) * self._size + inner
 
-    def edges(self, place: int) -> tuple[int, int]:
-        start = place // self._band_rows * self._band_rows
-        return start, min(start + self._band_rows, self.body)
-
-    def blocks_before(self, place: int) -> tuple[Int64, Int64]:
-        if not place or self._shuffled is None:
-            return np.zeros(1, np.int64), np.zeros(1, np.int64)
-        every = np.arange(place // self._size, dtype=np.uint64)
-        starts = self._shuffled.forward(every).view(np.int64) * self._size
-        return starts, starts + self._size
+    @property
+    def first_band_rows(self) -> int:
+        return min(self._band_rows, self.body)
 
 
 class _Cut:
@@ -449,14 +433,9 @@ class _Cut:
         block = np.searchsorted(self._starts, row, side="right") - 1
         return self._places[self._place_of[block]] + row - self._starts[block]
 
-    def edges(self, place: int) -> tuple[int, int]:
-        band = max(0, int(np.searchsorted(self._band_starts, place, side="right")) - 1)
-        after = min((band + 1) * self._band_blocks, len(self._order))
-        return int(self._places[band * self._band_blocks]), int(self._places[after])
-
-    def blocks_before(self, place: int) -> tuple[Int64, Int64]:
-        earlier = self._order[: int(np.searchsorted(self._places, place))]
-        return self._starts[earlier], self._starts[earlier + 1]
+    @property
+    def first_band_rows(self) -> int:
+        return int(self._places[min(self._band_blocks, len(self._order))])
 
     def _band(self, number: int) -> LaneRounds:
         rounds = self._rounds.get(number)

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
-from tokenloom.layout.pack.estimated_groups import spread
 from tokenloom.limits import limits
 
-__all__ = ["Costs", "EqualCosts", "EvenCosts", "ShortLastCosts"]
+__all__ = ["Costs", "EqualCosts", "ShortLastCosts"]
 
 Int64 = NDArray[np.int64]
 
@@ -79,46 +78,6 @@ class EqualCosts:
     def before(self, cost: float) -> int:
         """See `Costs`."""
         found = max(0, -int(-cost // self.cost))
-        return found if self.n is None else min(found, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        return float(self.before(cost))
-
-
-class EvenCosts:
-    """Items cost a total together, spread as evenly as integers can: an estimate of unknown ones.
-
-    Args:
-        total: the cost of `rows` items.
-        rows: items of an epoch.
-        n: number of items; None is endless.
-
-    >>> costs = EvenCosts(5, 2, None)
-    >>> [costs.upto(k) for k in range(5)], costs.before(5), costs.before(6)
-    ([0, 2, 5, 7, 10], 2, 3)
-    """
-
-    def __init__(self, total: int, rows: int, n: int | None) -> None:
-        self.n, self._total, self._rows = n, total, rows
-        self.most, self.mean = -(-total // rows), total / rows
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        return k * self._total // self._rows
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        return self.upto(k), self.upto(k + 1) - self.upto(k)
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        found: Int64 = np.diff(spread(np.arange(first, last + 1), self._total, self._rows))
-        return found
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        found = max(0, -(-math.ceil(cost) * self._rows // self._total))
         return found if self.n is None else min(found, self.n)
 
     def near(self, cost: float) -> float:

@@ -8,7 +8,6 @@ once per epoch and cached between processes; the items between two sums are adde
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -18,20 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
-from tokenloom.errors import NotKept
-from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
-from tokenloom.layout.pack.groups import Share
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import (
-    Remembered,
-    cache_dir,
-    is_kept,
-    random_places,
-    remembered_array,
-)
+from tokenloom.store.plan_cache import cache_dir, remembered_array
 
 __all__ = ["Priced", "SummedCosts"]
 
@@ -55,21 +45,11 @@ class Priced(Protocol):
     def identity(self) -> dict[str, Any] | None:
         """Names the items and their prices; None if their sums are not worth caching."""
 
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """Digests of the cached arrays that prices are read from."""
-
     def prices(self, first: int, last: int) -> Int64:
         """The prices of items [first, last), in order."""
 
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have the same total cost."""
-
-    def inside(self, epoch: int, count: int, most: int) -> int | None:
-        """The price of the first `count` items of an epoch, visiting at most `most` of them.
-
-        None if more must be visited.
-        """
 
     def whole(self, first: int, last: int) -> int | None:
         """The price of the epochs [first, last) of one phase; None if items must be visited."""
@@ -98,12 +78,11 @@ class SummedCosts:
     def __init__(self, priced: Priced, n: int | None) -> None:
         self._priced = priced
         self.most, self.n = priced.most, n
-        self._sums: dict[int, Remembered] = {}
+        self._sums: dict[int, Int64] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._stride = limits().cost_stride_items
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
-        self._asked = -1  # the last epoch that was counted from its start, however long it is
 
     @property
     def priced(self) -> Priced:
@@ -124,10 +103,7 @@ class SummedCosts:
             if self._length(epoch) == self._length(first):
                 epoch = first
         if epoch not in self._totals:
-            length = self._length(epoch)
-            known = self._priced.inside(epoch, length, limits().cost_chunk_items)
-            if known is None:
-                known = self._priced.whole(epoch, epoch + 1)
+            known = self._priced.whole(epoch, epoch + 1)
             self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
         return self._totals[epoch]
 
@@ -148,8 +124,6 @@ class SummedCosts:
             last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
             together = max(1, limits().cost_chunk_items // max(1, self._length(epoch)))
-            rows = phases.start(epoch) - phases.start(last)
-            about_to_visit(rows, f"the costs of the epochs before epoch {epoch:,}")
             for low in range(last, epoch, together):
                 high = min(low + together, epoch)
                 found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
@@ -159,92 +133,29 @@ class SummedCosts:
 
     def _sums_of(self, epoch: int) -> Int64:
         """C inside an epoch at every stride, and at its end."""
-        return self._remembered(epoch).array
-
-    def _remembered(self, epoch: int) -> Remembered:
-        """The same, with its digest."""
         found = self._sums.get(epoch)
         if found is None:
             found = self._recalled(epoch)
             self._sums = with_newest(self._sums, epoch, found, limits().kept_cost_epochs)
         return found
 
-    def kept_as(self, epoch: int) -> dict[str, Any] | None:
-        """Names the sums of an epoch in the plan cache; None if they are not worth a file."""
+    def _recalled(self, epoch: int) -> Int64:
+        """The same from the plan cache, if they are worth a file; else added up."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= limits().min_cached_cost_items else None
         if identity is None:
-            return None
-        return {**identity, "epoch": epoch, "rows": length, "stride": self._stride}
+            return self._added_up(epoch)
+        named = {**identity, "epoch": epoch, "rows": length, "stride": self._stride}
+        shape = np.dtype(np.int64), -(-length // self._stride) + 1
+        return remembered_array("sums", named, shape, functools.partial(self._added_up, epoch))
 
-    def keep(self, epoch: int, share: Share | None = None) -> None:
-        """Have the plan cache keep the sums of an epoch, if they are worth a file.
-
-        Args:
-            epoch: the epoch.
-            share: has pieces added up elsewhere, see `piece`.
-        """
-        if self.kept_as(epoch) is not None and epoch not in self._sums:
-            self._sums = with_newest(
-                self._sums, epoch, self._recalled(epoch, share), limits().kept_cost_epochs
-            )
-
-    def _recalled(self, epoch: int, share: Share | None = None) -> Remembered:
-        """The same from a cached file if it agrees; otherwise computed and cached."""
-        named = self.kept_as(epoch)
-        if named is None or not is_kept("sums", named):
-            about_to_visit(self._length(epoch), f"the costs of epoch {epoch:,}")
-        if named is None:
-            return Remembered(self._added_up(epoch), "")
-        shape = np.dtype(np.int64), -(-named["rows"] // self._stride) + 1
-        agrees = functools.partial(self._agrees, epoch)
-        make = functools.partial(self._added_up, epoch, share)
-        return remembered_array("sums", named, shape, agrees, make)
-
-    def _agrees(self, epoch: int, sums: Int64) -> bool:
-        """Whether sums start at 0 and ascend, and random stretches of them are correct."""
-        if sums[0] or (np.diff(sums) < 0).any():
-            return False
-        return all(
-            sums[one] + self._inside(epoch, one * self._stride, self._stride).sum() == sums[one + 1]
-            for one in random_places(len(sums) - 1).tolist()
-        )
-
-    def digests(self, k: int) -> list[str]:
-        """Digests of the cached arrays that decide when item k comes.
-
-        These are its price, the sums of its epoch, and the totals that say where its epoch starts.
-        """
-        phases, steady = self._priced.phases, self._priced.is_steady
-        epoch = phases.place(k if self.n is None else min(k, max(0, self.n - 1)))[0]
-        firsts = {one for one in phases.epoch.tolist() if one <= epoch and steady(one)}
-        sums = [self._remembered(one).digest for one in sorted({*firsts, epoch})]
-        return [one for one in (*sums, *self._priced.digests) if one]
-
-    def _added_up(self, epoch: int, share: Share | None = None) -> Int64:
-        length = self._length(epoch)
-        parts = self._shared(epoch, share) if share is not None else self._own(epoch, length)
+    def _added_up(self, epoch: int) -> Int64:
+        parts = self._strides_of(epoch)
         return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
 
-    def _shared(self, epoch: int, share: Share) -> Iterator[Int64]:
-        """The cost of each stride of an epoch, added up elsewhere."""
-        length, size = self._length(epoch), self._whole_strides(limits().cost_piece_items)
-        ends = [*range(0, length, size), length]
-        pieces = [{"epoch": epoch, "low": a, "high": b} for a, b in itertools.pairwise(ends)]
-        for one in share(pieces):
-            yield np.frombuffer(one["sums"], "<i8").astype(np.int64)
-
-    def piece(self, epoch: int, low: int, high: int) -> bytes:
-        """The cost of each stride from item `low` to `high` - 1 of an epoch, as bytes."""
-        chunk = self._whole_strides(limits().cost_chunk_items)
-        parts = [
-            self._strides(epoch, at, min(chunk, high - at)).astype("<i8").tobytes()
-            for at in range(low, high, chunk)
-        ]
-        return b"".join(parts)
-
-    def _own(self, epoch: int, length: int) -> Iterator[Int64]:
-        """The same, added up here."""
+    def _strides_of(self, epoch: int) -> Iterator[Int64]:
+        """The cost of each stride of an epoch, in parts."""
+        length = self._length(epoch)
         chunk = self._whole_strides(limits().cost_chunk_items)
         shown = None if length >= limits().min_progress_cost_items else False
         if shown is None:
@@ -311,12 +222,6 @@ class SummedCosts:
         epoch, inside = self._priced.phases.place(k)
         if not inside:
             return self._begin(epoch)
-        if epoch not in self._sums:  # sums pay off when an epoch is asked for again
-            most = limits().cost_chunk_items if epoch == self._asked else self._length(epoch)
-            self._asked = epoch
-            known = self._priced.inside(epoch, inside, rows_left(most))
-            if known is not None:
-                return self._begin(epoch) + known
         number, rest = divmod(inside, self._stride)
         if not rest:
             return self._begin(epoch) + int(self._sums_of(epoch)[number])
@@ -338,26 +243,6 @@ class SummedCosts:
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
         k = phases.start(low) + number * self._stride + found
         return k if self.n is None else min(k, self.n)
-
-    def about(self, k: int) -> int:
-        """An estimate of C(k) without the sums inside an epoch: as if all its items cost the same.
-
-        Where not even the total of an epoch is known, items of the first one are a sample.
-        """
-        epoch, inside = self._priced.phases.place(k)
-        try:
-            begin = self._begin(epoch)
-            return begin + self._total(epoch) * inside // max(1, self._length(epoch))
-        except NotKept:
-            return round(k * self.sampled_mean)
-
-    @lazy
-    def sampled_mean(self) -> float:
-        """The mean cost of 4,096 items of the first epoch, in stretches that are evenly spread."""
-        starts = np.linspace(0, max(0, self._length(0) - 64), 64).astype(np.int64)
-        parts = [self._inside(0, low, 64) for low in np.unique(starts).tolist()]
-        found = np.concatenate([np.empty(0, np.int64), *parts])
-        return float(found.mean()) if len(found) else 0.0
 
     def near(self, cost: float) -> float:
         """See `Costs`."""

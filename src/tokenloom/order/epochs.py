@@ -220,6 +220,11 @@ class Bridge:
         """A bridge has no lanes."""
         return
 
+    @property
+    def window_rows(self) -> int:
+        """A bridge has no windows of its own."""
+        return 0
+
 
 class GrownEpochs:
     """Epochs of a source that grew in the middle of a run.

@@ -50,6 +50,10 @@ class Order(Protocol):
     def fractions(self, indices: Any) -> NDArray[np.float64] | None:
         """Lane over lanes of each index, in [0, 1); None for an order without lanes."""
 
+    @property
+    def window_rows(self) -> int:
+        """Rows of the first window that is mixed; 0 where there is none, as in stored order."""
+
 
 def identity(n: int | None) -> Order:
     """Rows in stored order; `n` None is endless.
@@ -153,11 +157,9 @@ class _Identity:
     def fractions(self, indices: Any) -> None:
         return None
 
-    def stretch(self, index: int) -> tuple[int, int]:
-        return index, index
-
-    def rows_before(self, index: int) -> tuple[Int64, Int64]:
-        return np.zeros(1, np.int64), np.array([index])
+    @property
+    def window_rows(self) -> int:
+        return 0
 
 
 class _Eras:
@@ -179,12 +181,9 @@ class _Eras:
     def fractions(self, indices: Any) -> None:
         return None
 
-    def stretch(self, index: int) -> tuple[int, int]:
-        start = index // self._size * self._size
-        return start, start + self._size if self.n is None else min(start + self._size, self.n)
-
-    def rows_before(self, index: int) -> tuple[Int64, Int64]:
-        return np.zeros(1, np.int64), np.array([index])
+    @property
+    def window_rows(self) -> int:
+        return self._size if self.n is None else min(self._size, self.n)
 
     def _through(self, x: Int64, window: Any) -> Int64:
         number = x // self._size

@@ -6,7 +6,6 @@ examples follows from the order and from sums (`tokenloom.order.costs`), at any 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,20 +14,17 @@ from numpy.typing import NDArray
 
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
-from tokenloom.layout.allowance import PLANNED, about_to_visit
 from tokenloom.layout.layout import Epochs, Layout, Phases
-from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.closed_costs import Costs, EqualCosts, EvenCosts, ShortLastCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.orders import Order
-from tokenloom.order.stretches import sum_of_first
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import Remembered, is_kept, random_places, remembered_array
+from tokenloom.store.plan_cache import remembered_array
 
 __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
@@ -89,22 +85,14 @@ class RunPrices:
         """See `Priced`."""
         return np.maximum(self._of(*self._run.rows_from(first, last)), self._least)
 
-    def inside(self, epoch: int, count: int, most: int) -> int | None:
-        """See `Priced`."""
-        layout = self._run.layout
-        if self._counter is not None or not isinstance(layout, Spliced):
-            return None
-        steps = layout.token_steps(epoch)
-        if steps is None:
-            return None
-        floored = steps._replace(value=np.maximum(steps.value, self._least))
-        return sum_of_first(self._run.order(epoch), floored, count, most)
-
     def whole(self, first: int, last: int) -> int | None:
         """See `Priced`."""
         layout = self._run.layout
-        if self._counter is None and not self._least and isinstance(layout, Spliced):
-            return layout.tokens_between(first, last)
+        if self._counter is None and isinstance(layout, Spliced):
+            rows = self.phases.start(last) - self.phases.start(last - 1)
+            if rows < self.phases.rows[self.phases.of(last - 1)]:
+                return None  # the next phase begins inside the last of these epochs
+            return layout.tokens_between(first, last, self._least)
         if not layout.is_constant or len(self.phases) > 1 or last > first + 1:
             return None
         return self._stored
@@ -134,7 +122,6 @@ class RunPrices:
         layout, rows = self._run.layout, int(self.phases.rows[0])
         if self._counter is None and isinstance(layout, Packed) and self._least in (0, 1):
             return layout.total(self._least)
-        about_to_visit(rows, "the costs of all rows")
         parts = (
             np.maximum(self._of(0, np.arange(low, min(low + chunk, rows))), self._least)
             for low in range(0, rows, chunk)
@@ -147,7 +134,7 @@ class RunPrices:
             return layout.costs(epoch, rows)
         if not layout.is_constant:
             return self._count(epoch, rows)
-        return self._table.array[rows].astype(np.int64)
+        return self._table[rows].astype(np.int64)
 
     def _count(self, epoch: Epochs, rows: Int64) -> Int64:
         """The count of each row, from its spans."""
@@ -156,69 +143,25 @@ class RunPrices:
         return self._counter(layout.spans(epoch, rows), layout.seq_len, layout.line)
 
     @lazy
-    def _table(self) -> Remembered:
+    def _table(self) -> NDArray[Any]:
         """The count of every row, for a layout whose rows do not change between epochs [rows]."""
-        return self._counted(None)
-
-    @property
-    def kept_as(self) -> dict[str, Any] | None:
-        """Names the counts of all rows in the plan cache; None if they are not worth a file."""
         layout = self._run.layout
-        worth = int(layout.phases.rows[0]) >= limits().min_cached_trained_rows
-        if self._counter is None or not (layout.is_constant and worth):
-            return None
-        line, render = layout.line.identity, self._counter.identity
-        return {"line": line, "layout": layout.tag, "render": render}
-
-    def keep(self, share: Share | None = None) -> None:
-        """Have the plan cache keep the counts of all rows, if they are worth a file.
-
-        Args:
-            share: has pieces counted elsewhere, see `piece`.
-        """
-        if self.kept_as is not None and "_table" not in self.__dict__:
-            self.__dict__["_table"] = self._counted(share)
-
-    def piece(self, low: int, high: int) -> bytes:
-        """The counts of rows [low, high), as bytes."""
-        chunk = limits().cost_chunk_items
-        kind = np.dtype(np.min_scalar_type(self._run.layout.width))
-        parts = [
-            self._count(0, np.arange(at, min(at + chunk, high))).astype(kind)
-            for at in range(low, high, chunk)
-        ]
-        raw: bytes = np.concatenate(parts).astype(kind.newbyteorder("<")).tobytes()
-        return raw
-
-    def _counted(self, share: Share | None) -> Remembered:
-        count = int(self._run.layout.phases.rows[0])
-        kind = np.dtype(np.min_scalar_type(self._run.layout.width))
-
-        def agrees(known: NDArray[Any]) -> bool:
-            rows = random_places(count)
-            return np.array_equal(known[rows], self._count(0, rows))
+        count, kind = int(layout.phases.rows[0]), np.dtype(np.min_scalar_type(layout.width))
 
         def make() -> NDArray[Any]:
-            ends = [*range(0, count, limits().trained_piece_rows), count]
-            pieces = [{"low": a, "high": b} for a, b in itertools.pairwise(ends)]
-            here = ({"counts": self.piece(**piece)} for piece in pieces)
-            raw = [one["counts"] for one in (here if share is None else share(pieces))]
-            return np.frombuffer(b"".join(raw), kind.newbyteorder("<")).astype(kind)
+            chunk = limits().cost_chunk_items
+            made = np.empty(count, kind)
+            for low in range(0, count, chunk):
+                here = np.arange(low, min(low + chunk, count))
+                made[low : low + chunk] = self._count(0, here)
+            return made
 
-        identity = self.kept_as
-        if identity is None or not is_kept("trained", identity):
-            about_to_visit(PLANNED * count, "the trained tokens of all rows")
-        if identity is None:
-            return Remembered(make(), "")
-        return remembered_array("trained", identity, (kind, count), agrees, make)
-
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """See `Priced`."""
-        layout = self._run.layout
-        if self._counter is None:
-            return layout.cost_digests
-        return (self._table.digest,) if layout.is_constant and self._table.digest else ()
+        if count < limits().min_cached_trained_rows:
+            return make()
+        assert self._counter is not None
+        render = self._counter.identity
+        named = {"line": layout.line.identity, "layout": layout.tag, "render": render}
+        return remembered_array("trained", named, (kind, count), make)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -249,10 +192,7 @@ def costs_of(
     if cost == "loss_tokens":
         assert count is not None
         return SummedCosts(RunPrices(run, least, count), n)
-    layout, each = run.layout, run.layout.row_tokens
-    if isinstance(layout, Packed) and layout.groups.sampled:
-        total = layout.groups.tally.frame_tokens
-        return EvenCosts(max(1, total, least * run.rows), max(1, run.rows), n)
+    _layout, each = run.layout, run.layout.row_tokens
     if each is None:
         return SummedCosts(RunPrices(run, least), n)
     usual, short = (max(least, size) for size in each)
@@ -292,13 +232,6 @@ class TokenCount:
             tokens = costs.upto(examples)
         self._known = examples, tokens
         return tokens
-
-    def about(self, examples: int) -> int:
-        """An estimate of the same without sums inside an epoch; exact where rows are alike."""
-        costs = self._costs
-        if costs is None:
-            return 0
-        return costs.about(examples) if isinstance(costs, SummedCosts) else costs.upto(examples)
 
     def of_epoch(self) -> int:
         """Tokens of one epoch; if phases differ, of an epoch of the last one."""

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import checked, grouped
-from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout, Phases
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
@@ -29,7 +28,6 @@ from tokenloom.order.prices import MOST, TokenCount
 from tokenloom.order.shuffle import FullShuffle, Shuffle
 from tokenloom.order.working_set import WorkingSet
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import joined_digest
 
 __all__ = ["Blanks", "Consumed", "Placed", "Run", "SourceRun", "source_run"]
 
@@ -150,17 +148,8 @@ class Run(Protocol):
     def consumed(self, examples: int) -> list[Consumed]:
         """What the first `examples` take from each source."""
 
-    def consumed_about(self, examples: int) -> list[Consumed]:
-        """An estimate of the same where sums are not kept and there is no time for them."""
-
     def tokens_in(self, examples: int) -> int:
         """Stored tokens of the first `examples`."""
-
-    def arrays_digest(self, examples: int) -> str | None:
-        """One sha256 over the cached arrays that decide the order at this point; None if none do.
-
-        A run that has shown nothing has decided nothing, so no array is computed for it.
-        """
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes."""
@@ -358,28 +347,6 @@ class SourceRun:
         """See `Run`."""
         epochs = self.epochs_in(examples)
         return [Consumed(self.name, examples, self.tokens_in(examples), epochs)]
-
-    def consumed_about(self, examples: int) -> list[Consumed]:
-        """See `Run`: rows and epochs are exact."""
-        tokens = self._tokens.about(examples)
-        return [Consumed(self.name, examples, tokens, self.epochs_in(examples))]
-
-    def arrays_digest(self, examples: int) -> str | None:
-        """See `Run`."""
-        return joined_digest(self.plan_digests(examples))
-
-    def plan_digests(self, items: int) -> tuple[str, ...]:
-        """Digests of the cached plans that the first `items` follow from.
-
-        Documents that are appended later have plans of their own, which are left out, so that a
-        state from before an append has the same digest after it.
-        """
-        if not items:
-            return ()
-        parts = self.layout.parts if isinstance(self.layout, Joined) else (self.layout,)
-        begins = (0, *self.epochs.grown_at)
-        shown = [part for part, at in zip(parts, begins, strict=True) if at < items]
-        return tuple(one for part in shown for one in part.plan_digests)
 
     @lazy
     def _tokens(self) -> TokenCount:

@@ -6,7 +6,7 @@ takes a millisecond for 10^9 rows, and is enough to tell apart
 
 ==============================  ==================================================================
 in stored order                 most rows come right after the row that is stored before them
-random within windows of n      rows are mixed inside stretches (`tokenloom.order.stretches`)
+random within windows of n      rows are mixed inside stretches (`Order.window_rows`)
 shuffled, with a pattern        steps between rows, odd rows or rows modulo 8 come too regularly,
                                 as those of a linear permutation do
 like random                     none of these
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order.orders import Order
-from tokenloom.order.stretches import Stretched
 from tokenloom.quality.shuffle import (
     BATCH,
     SOURCES,
@@ -133,10 +132,7 @@ def look_at_order(order: Order, blocks: Blocks, batch: int, name: str = "main") 
     distinct = 1 + (np.diff(found, axis=1) > 0).sum(axis=1)
     sizes = _sizes(blocks)
     pairs = max(1, n * (n - 1))
-    window = n
-    if n and isinstance(order, Stretched):
-        low, high = order.stretch(0)
-        window = min(n, high - low) if high > low else n
+    window = min(n, order.window_rows or n)
     return OrderLook(
         rows=n,
         blocks=len(blocks),

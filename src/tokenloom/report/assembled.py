@@ -14,7 +14,6 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.layout.kinds import estimates_in
 from tokenloom.page.figure import Figure
 from tokenloom.page.numbers import plural
 from tokenloom.report.evaluations.evaluation_figures import (
@@ -67,7 +66,6 @@ FIGURES: tuple[FigureOf, ...] = (
     loading_figure,
 )
 
-NAMED_SAMPLES = 3  # sources whose plans are estimates
 
 BRANCHES = 8  # sources whose branches of the tree are shown
 
@@ -119,7 +117,7 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     """The report on a run; its audit and its evaluations come last."""
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
-    cautions = [*_audit_cautions(subject), *_sample_cautions(subject)]
+    cautions = [*_audit_cautions(subject)]
     for question in QUESTIONS:
         asked.tell(question.__name__.rpartition(".")[2].replace("_", " "))
         cautions += question.cautions(subject)
@@ -174,29 +172,6 @@ def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
     found, run = subject.asked.certificate, subject.run
     if found is not None:
         yield from certificate_cautions(found, (run.fingerprint, run.render_fingerprint))
-
-
-def _sample_cautions(subject: RunSubject) -> Iterator[Caution]:
-    """That numbers are estimates, from how many groups, and what makes them exact."""
-    found = [
-        (one.name, groups.sampled, len(groups))
-        for one in subject.run.run.sources
-        for groups in estimates_in(one.layout)
-    ]
-    if not found:
-        return
-    parts = [
-        f"{looked:,} of {every:,} groups of {name}" for name, looked, every in found[:NAMED_SAMPLES]
-    ]
-    more = f" and others ({len(found):,} sources)" if len(found) > NAMED_SAMPLES else ""
-    file = subject.run.file
-    path = file.path if file is not None and file.path else "RUN"
-    yield Caution(
-        words="All numbers of rows, steps and tokens are estimates from a sample: the plan of the "
-        f"packed rows is not kept, and only {', '.join(parts)}{more} were planned.",
-        remedy=f"`tokenloom at {path} 0` makes the plan and keeps it; then this page is exact.",
-        gravity=3,
-    )
 
 
 def _lead(subject: RunSubject) -> str:

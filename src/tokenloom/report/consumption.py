@@ -1,7 +1,6 @@
 """What sources have given at some points of a run, how far from their weights, and when they end.
 
-One idea: these are a few questions to the run at sixty indices, whatever its length. Where sums of
-an epoch are not kept and too long to make, the answers are estimates that say what they lack.
+These are a few questions to the run at sixty indices, whatever its length.
 
 A mix gives every source its share by a clock (`tokenloom.mixture.merge`): a source that has
 consumed C is at the moment ``base + (C - ref) / weight``. If all shares were exact, all sources
@@ -15,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.visited import VisitedMix, visited
-from tokenloom.layout.allowance import at_most
 from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Consumed, Run
@@ -31,7 +28,6 @@ __all__ = [
     "deviation_of",
     "deviations_of",
     "ends_of",
-    "taken_at",
 ]
 
 
@@ -50,19 +46,9 @@ class Consumption(NamedTuple):
 
     Attributes:
         points: in order.
-        missing: the sums that were missing; None if all numbers are exact.
     """
 
     points: tuple[Point, ...]
-    missing: NotKept | None
-
-
-def taken_at(run: Run, examples: int) -> tuple[tuple[Consumed, ...], NotKept | None]:
-    """What the first examples take, or an estimate and what it lacks."""
-    try:
-        return tuple(run.consumed(examples)), None
-    except NotKept as missing:
-        return tuple(run.consumed_about(examples)), missing
 
 
 def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: int) -> Consumption:
@@ -86,14 +72,8 @@ def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: in
     seen = visited(run, 0, examples)
     if seen is not None:
         ordered = sorted(marks)
-        return Consumption(tuple(map(Point, ordered, seen.taken_at(ordered))), None)
-    found, lacks = [], None
-    with at_most():
-        for at in sorted(marks):
-            taken, missing = taken_at(run, at)
-            lacks = lacks or missing
-            found.append(Point(at, taken))
-    return Consumption(tuple(found), lacks)
+        return Consumption(tuple(map(Point, ordered, seen.taken_at(ordered))))
+    return Consumption(tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks)))
 
 
 class Deviation(NamedTuple):
@@ -119,11 +99,11 @@ def deviation_of(run: Run, consumption: Consumption) -> Deviation | None:
 def deviations_of(run: Run, consumption: Consumption) -> dict[str, Deviation]:
     """The largest error of each source against the weights at the points, in what the mix shares.
 
-    Empty for a run of one source, one that is shuffled as a whole, or one whose sums are missing.
+    Empty for a run of one source, or one that is shuffled as a whole.
     Points after a source has run out are left out: its share cannot be kept.
     """
     worst: dict[str, Deviation] = {}
-    if not isinstance(run, MixedRun) or run.shuffle is not None or consumption.missing is not None:
+    if not isinstance(run, MixedRun) or run.shuffle is not None:
         return worst
     starts = np.array([stage.at for stage in run.stages])
     for point in consumption.points[1:]:
@@ -139,13 +119,7 @@ def deviations_of(run: Run, consumption: Consumption) -> dict[str, Deviation]:
             continue
         if len(live) < 2:
             continue
-        try:
-            with at_most():
-                moments = np.array(
-                    [c.base + (c.costs.upto(k) - c.ref) / c.weight for c, k, _ in live]
-                )
-        except NotKept:
-            return {}
+        moments = np.array([c.base + (c.costs.upto(k) - c.ref) / c.weight for c, k, _ in live])
         weights = np.array([clock.weight for clock, _, _ in live])
         errors = (moments - (moments * weights).sum() / weights.sum()) * weights
         for (_, _, name), error in zip(live, errors.tolist(), strict=True):
@@ -160,12 +134,10 @@ class End(NamedTuple):
     Attributes:
         first_epoch: examples of the run by then; None if it does not get there, or nobody knows.
         runs_out: the same for its last row; None if it goes on to the end of the run.
-        missing: the sums that are missing to tell; None if nothing is.
     """
 
     first_epoch: int | None
     runs_out: int | None
-    missing: NotKept | None = None
 
 
 def ends_of(run: Run, examples: int, sources: Sequence[int]) -> list[End]:
@@ -178,14 +150,8 @@ def ends_of(run: Run, examples: int, sources: Sequence[int]) -> list[End]:
     """
     if isinstance(run, MixedRun) and run.shuffle is not None:
         return [End(None, None) for _ in sources]  # rows of all epochs come from the start on
-    found, where = [], visited(run, 0, examples) or run
-    with at_most():
-        for number in sources:
-            try:
-                found.append(_end(run, number, where))
-            except NotKept as missing:
-                found.append(End(None, None, missing))
-    return found
+    where = visited(run, 0, examples) or run
+    return [_end(run, number, where) for number in sources]
 
 
 def _end(run: Run, number: int, where: Run | VisitedMix) -> End:

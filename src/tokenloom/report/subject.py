@@ -1,31 +1,24 @@
 """What a report is about, and what was found out about it once for all its figures.
 
-One idea: figures are pure functions of a subject. What several of them need, such as the simulation
-of the run, is computed here when the first one asks. Nothing here takes long for a run of any size:
-what would is taken from a sample, or left out with the reason, and `notes` say so.
+Figures are pure functions of a subject. What several of them need, such as the simulation of the
+run, is computed here when the first one asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import NotKept
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import RankTotals, Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
-from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
-from tokenloom.layout.pack.rows import Packed
 from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
-from tokenloom.order.costs import ROW_SECONDS
-from tokenloom.order.run import Run, SourceRun
-from tokenloom.page.figure import MOST_ROWS as MOST_ROWS_SHOWN
-from tokenloom.page.numbers import plural, seconds
+from tokenloom.order.run import SourceRun
+from tokenloom.page.figure import MOST_ROWS
+from tokenloom.page.numbers import plural
 from tokenloom.quality.order_sample import OrderLook, look_at_order
 from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
 from tokenloom.report.copied_code import loaded_run, table_again
@@ -44,10 +37,6 @@ LOOKED_AT = 16  # sources whose orders are judged
 ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
 EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
-
-PLANNED_ROWS = 1 << 23  # of packed groups that may be planned for them
-
-FEWEST_READ = 16  # examples of a rank that stand for a step, where each takes a whole group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,40 +135,37 @@ class RunSubject:
             return None
         asked = self.asked
         asked.tell(f"simulating {plural(self.step_count, 'step')}")
-        with at_most(MOST_ROWS + 2 * self._read.price):
-            return simulate_run(
-                self.run,
-                self.step_count,
-                batch_size=self.batch_size,
-                ranks=asked.ranks,
-                latency=asked.latency,
-                bandwidth=asked.bandwidth,
-                cache_bytes=asked.cache_bytes,
-                step_seconds=asked.step_seconds,
-                points=1,  # `consumption` has the others
-                exact_examples=self._read.examples,
-            )
+        return simulate_run(
+            self.run,
+            self.step_count,
+            batch_size=self.batch_size,
+            ranks=asked.ranks,
+            latency=asked.latency,
+            bandwidth=asked.bandwidth,
+            cache_bytes=asked.cache_bytes,
+            step_seconds=asked.step_seconds,
+            points=1,  # `consumption` has the others
+            exact_examples=EXACT_EXAMPLES,
+        )
 
     @lazy
     def first_step(self) -> tuple[RankTotals, ...]:
         """What each rank reads for the first step alone, which nothing was fetched ahead for.
 
-        Ranks that go on read ahead for later steps, so theirs are other numbers. Only where this
-        step is all that was simulated, as of a huge packed run, it need not be simulated again.
+        Ranks that continue read ahead for later steps, so theirs are other numbers.
         """
         found = self.simulation
         if found is None or found.exact_steps == 1:
             return () if found is None else found.exact_ranks
-        with at_most(MOST_ROWS + 2 * self._read.price):
-            alone = simulate_run(
-                self.run,
-                1,
-                batch_size=self.batch_size,
-                ranks=self.asked.ranks,
-                cache_bytes=self.asked.cache_bytes,
-                points=1,
-                exact_examples=min(self.steps.size(0), self._read.examples),
-            )
+        alone = simulate_run(
+            self.run,
+            1,
+            batch_size=self.batch_size,
+            ranks=self.asked.ranks,
+            cache_bytes=self.asked.cache_bytes,
+            points=1,
+            exact_examples=self.steps.size(0),
+        )
         return alone.exact_ranks
 
     @lazy
@@ -211,7 +197,7 @@ class RunSubject:
     def by_tokens(self) -> tuple[int, ...]:
         """Numbers of the sources, those with most tokens first; as many as a table has."""
         last = self.consumption.points[-1].taken
-        return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS_SHOWN])
+        return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS])
 
     @lazy
     def ends(self) -> tuple[End, ...]:
@@ -235,41 +221,9 @@ class RunSubject:
         return self.asked.examples
 
     @lazy
-    def _read(self) -> _Read:
-        """Examples whose reads are simulated, fewer where each is in another packed group."""
-        most, fewest = min(self.examples, EXACT_EXAMPLES), FEWEST_READ * self.asked.ranks
-        with at_most():
-            price = _price(self.run.run, most)
-            while price > PLANNED * PLANNED_ROWS and most > fewest:
-                most = max(fewest, most // 4)
-                price = _price(self.run.run, most)
-        return _Read(max(1, most), price)
-
-    def reason_for(self, missing: NotKept) -> str:
-        """Why something is not shown, and what to do: sums or plans that nobody has kept."""
-        took = seconds(missing.rows * ROW_SECONDS)
-        return (
-            f"This needs {missing.what} ({missing.rows:,} rows), which are not kept. Run the lines "
-            f"below once, which takes about {took}, and make this page again."
-        )
-
-    def keeping(self) -> str:
-        """What works out the sums that the figures need, and keeps them."""
-        return self.python(
-            f"for part in range({POINTS + 1}):\n"
-            f"    examples = part * {self.trained} // {POINTS}\n"
-            "    print(run.consumed(examples))  # adds up costs, and keeps the sums"
-        )
-
-    @lazy
     def rows(self) -> list[PickedRow]:
-        """A few rows of the run, read and rendered; of its start alone, where sums are missing."""
-        try:
-            with at_most():
-                return picked_rows(self.run, self.steps, self.examples, self.step_count)
-        except NotKept:
-            first = min(self.steps.size(0), self.examples)
-            return picked_rows(self.run, self.steps, first, 1)
+        """A few rows of the run, read and rendered."""
+        return picked_rows(self.run, self.steps, self.examples, self.step_count)
 
     @lazy
     def leftovers(self) -> Leftovers:
@@ -310,18 +264,3 @@ def capital(text: str) -> str:
     ('Below 0.01 % are lost', '3 rows')
     """
     return text[:1].upper() + text[1:]
-
-
-class _Read(NamedTuple):
-    """Examples whose reads are simulated, and rows that count as visited for it."""
-
-    examples: int
-    price: int
-
-
-def _price(run: Run, examples: int) -> int:
-    """Rows that count as visited to tell what is in the first packed examples."""
-    parts = run.placed(np.arange(examples))
-    return sum(
-        part.run.layout.price(part.row) for part in parts if isinstance(part.run.layout, Packed)
-    )

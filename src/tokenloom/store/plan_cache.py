@@ -1,23 +1,21 @@
 """Plans that are remembered between processes: files in the user's cache directory.
 
-One idea: what is remembered can always be worked out again, so nothing here may fail a run, and a
-file is believed only as far as it can be checked. It is named by the hash of everything that
-decides it, the version of the orders included, and appears whole or not at all.
+What is remembered can always be worked out again, so nothing here may fail a run. A file is named
+by the hash of everything that decides it, the version of the orders included, appears whole or not
+at all, and is trusted if its checksum is right.
 
 =============================  ==================================================================
 who could have written it      what happens
 =============================  ==================================================================
 another user                   files of another owner, and files in a directory that others can
                                write to, are neither read nor removed; this is told once
-nobody: the disk               the sha256 of the file differs; it is worked out again
-other code of this user        64 random places are worked out again and must agree
-this user, on purpose          nothing: see SECURITY.md
+the disk, by accident          the sha256 of the file differs; it is worked out again
+this user                      nothing: see SECURITY.md
 =============================  ==================================================================
 
 Small things are JSON, long lists of integers raw bytes after a line of JSON. What is read in parts
-(`Parts`) has a sha256 for each of them, so that a part costs its own bytes however large the file;
-who reads it works 64 random parts out again. The directory is ``TOKENLOOM_CACHE_DIR``, else
-``tokenloom`` in the user's cache directory.
+(`Parts`) has a sha256 for each of them, so that a part costs its own bytes however large the file.
+The directory is ``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -32,31 +30,26 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import local_path
 from tokenloom.errors import ConfigError, TokenloomError
-from tokenloom.limits import limits
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.version import ORDER_VERSION
 
 __all__ = [
     "ENTRY",
     "Parts",
-    "Remembered",
     "cache_dir",
     "file_name",
     "forget",
-    "is_kept",
     "is_there",
-    "joined_digest",
     "keep_file",
     "keep_list",
     "kept_file",
-    "random_places",
     "recall",
     "recall_parts",
     "remember",
@@ -83,18 +76,6 @@ log = logging.getLogger("tokenloom")
 _told: set[tuple[str, str]] = set()
 
 
-class Remembered(NamedTuple):
-    """An array that is worth a file, from the file or worked out.
-
-    Attributes:
-        array: the integers.
-        digest: sha256 of their bytes, little-endian, as 64 hex digits.
-    """
-
-    array: NDArray[Any]
-    digest: str
-
-
 def cache_dir() -> Path:
     """Where plans are kept."""
     named = os.environ.get("TOKENLOOM_CACHE_DIR")
@@ -116,34 +97,6 @@ def _named(identity: Mapping[str, Any]) -> dict[str, Any]:
 def _hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def joined_digest(digests: Iterable[str]) -> str | None:
-    """One sha256 over several, whatever their order and however often each comes; None of none.
-
-    >>> joined_digest(["b", "a", "b"]) == joined_digest(["a", "b"]), joined_digest([])
-    (True, None)
-    """
-    every = sorted(set(digests))
-    return hashlib.sha256("\n".join(every).encode()).hexdigest() if every else None
-
-
-def random_places(count: int) -> NDArray[np.int64]:
-    """Up to 64 numbers below `count`, ascending; the system's randomness, never a seed.
-
-    >>> random_places(3)
-    array([0, 1, 2])
-    """
-    places = limits().reproved_places
-    if count <= places:
-        return np.arange(count)
-    drawn = np.frombuffer(os.urandom(8 * places), np.uint64) % np.uint64(count)
-    return np.unique(drawn).astype(np.int64)
-
-
-def is_kept(kind: str, identity: Mapping[str, Any]) -> bool:
-    """Whether something is kept for this identity; nobody has looked whether it is right."""
-    return any(_path(kind, identity, ending).exists() for ending in ENDINGS)
 
 
 def file_name(kind: str, identity: Mapping[str, Any], ending: str) -> str:
@@ -210,41 +163,38 @@ def remembered_array(
     kind: str,
     identity: Mapping[str, Any],
     shape: tuple[Any, int],
-    agrees: Callable[[NDArray[Any]], bool],
     make: Callable[[], NDArray[Any]],
-) -> Remembered:
-    """The integers that were kept for this identity, if they can be true; else made, and kept.
+) -> NDArray[Any]:
+    """The integers that were kept for this identity; else made, and kept.
 
     Args:
         kind: what they are; part of the file's name.
         identity: everything that decides them, as JSON.
         shape: their dtype, and how many there are.
-        agrees: works `random_places` of them out again, and answers whether they are the same.
-        make: works all of them out.
+        make: works them out.
     """
     known = _recalled(kind, identity)
     if known is not None:
-        right = known.array.dtype == shape[0] and len(known.array) == shape[1]
-        if right and agrees(known.array):
+        if known.dtype == shape[0] and len(known) == shape[1]:
             return known
         _wrong(_path(kind, identity, "ints"))
     made = make()
-    return Remembered(made, remember_array(kind, identity, made)[0])
+    remember_array(kind, identity, made)
+    return made
 
 
-def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> tuple[str, bool]:
-    """Keep these integers and no others; their digest, and whether it was possible."""
+def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> bool:
+    """Keep these integers and no others; False, with a note, where that is not possible."""
     little = array.dtype.newbyteorder("<")
     raw = np.ascontiguousarray(array, little).tobytes()
-    digest = hashlib.sha256(raw).hexdigest()
-    head = {"kind": little.str, "items": len(array), "sha256": digest}
+    head = {"kind": little.str, "items": len(array), "sha256": hashlib.sha256(raw).hexdigest()}
     path = _path(kind, identity, "ints")
     _remove(path)
     line = json.dumps({"identity": _hash(_named(identity)), **head}).encode() + b"\n"
-    return digest, _keep(path, [line, raw])
+    return _keep(path, [line, raw])
 
 
-def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
+def _recalled(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
     path = _path(kind, identity, "ints")
     try:
         raw = _read(path, MAX_ARRAY_BYTES)
@@ -257,8 +207,7 @@ def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
         if right and head["sha256"] == digest:
             found = np.frombuffer(raw, head["kind"], offset=after)
             if len(found) == head["items"]:
-                native = found.dtype.newbyteorder("=")
-                return Remembered(found.astype(native, copy=False), digest)
+                return found.astype(found.dtype.newbyteorder("="), copy=False)
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         pass
     _wrong(path)

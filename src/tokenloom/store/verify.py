@@ -78,7 +78,7 @@ def verify(
     snapshot: snapshots.Snapshot,
     source: ByteSource,
     *,
-    shards: range | None = None,
+    part: tuple[int, int] = (1, 1),
     files: Files = LOCAL,
     tick: Tick = lambda _: None,
 ) -> VerifyReport:
@@ -88,14 +88,15 @@ def verify(
         root: the store's directory.
         snapshot: what is verified.
         source: where its bytes come from.
-        shards: only these, and nothing that concerns the store as a whole; an empty range is that
-            alone. None for everything, which is the sum of an empty range and ranges of all shards.
+        part: which part of how many, from 1, in shards; the first one also has what concerns the
+            store as a whole.
         files: how directories are listed.
         tick: is told the bytes of each step.
     """
     ahead = limits().read_ahead_bytes
     manifest = snapshot.manifest
-    whole = not shards
+    number, parts = part
+    whole, count = number == 1, len(manifest.shards)
     problems = list(_check_history(root, manifest, files)) if whole else []
     expected = dict(manifest.files) if whole else {}
     proven: set[str] = set()
@@ -107,7 +108,7 @@ def verify(
         identity=snapshot.sha256,
         rules=FetchRules(verify="always"),
     )
-    wanted = range(len(manifest.shards)) if shards is None else shards
+    wanted = range(count * (number - 1) // parts, count * number // parts)
     check = functools.partial(_check_shard, root, reader, files=files, tick=tick)
     makes = ((ahead // SHARDS_AT_ONCE, functools.partial(check, number)) for number in wanted)
     for of_shard in in_turn(makes, source):

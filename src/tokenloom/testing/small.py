@@ -17,7 +17,6 @@ __all__ = ["numpy_alone", "tiny"]
 _OTHERS = {
     "cost_stride_items": 2,
     "cost_chunk_items": 4,
-    "cost_piece_items": 8,
     "min_cached_packing_documents": 1,
     "min_cached_cost_items": 1,
     "min_cached_trained_rows": 1,

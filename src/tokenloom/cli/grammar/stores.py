@@ -285,7 +285,7 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
         "and the hashes of all documents into one file. From then on reads are checked.",
     )
     seal.add_argument("--to", metavar="FILE", help="the file to write (default: beside the files)")
-    add_executor(verify)
+    verify.add_argument("--part", metavar="K/N", help="only part K of N of the shards, from 1")
     add_said(verify)
     add_said(seal, sealed=False)
     gc = add_verb(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
 from tokenloom.cli.grammar.values import bytes_of, real, whole
-from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_audit", "add_simulate"]
 
@@ -37,7 +37,6 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
     look.add_argument("--sample", help="only N rows, a keyed sample", **NUMBER)
     look.add_argument("--seed", default=0, help="names the sample (default: 0)", **NUMBER)
     look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")
-    add_executor(look)
     check = audit.add_argument_group("certificates of others")
     check.add_argument("--check", metavar="FILE", help="compute a keyed hundredth of it again")
     check.add_argument("--full", action="store_true", help="with --check: compute all of it again")

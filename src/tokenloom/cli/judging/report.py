@@ -12,7 +12,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -23,7 +22,6 @@ from tokenloom.cli.printing import said, write
 from tokenloom.cli.runs import RUN_FILES, only_looking, open_run, refuse_overrides
 from tokenloom.errors import ConfigError, StateError, binary_size, plural
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.layout.pack.estimated_groups import sampled_plans
 from tokenloom.loader.state import check_state, latest_state
 from tokenloom.report.assembled import report_on
 from tokenloom.report.evaluations.read_back import Evaluated, is_evaluation, read_evaluations
@@ -50,9 +48,7 @@ def report(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     tell = _teller(arguments)
     tell("opening")
-    # a page must not wait for the plan of 10^9 rows; a state is compared with the plan itself
-    with nullcontext() if arguments.state else sampled_plans():
-        target = _opened(arguments)
+    target = _opened(arguments)
     about = {"name": _name(arguments.target), "command": _typed(arguments)}
     if isinstance(target, Dataset):
         _refuse(arguments, "a run", OF_STORE)

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from tokenloom import cluster
-from tokenloom.api.dataset import Dataset
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.cli.runs import batch_size_of, open_run
 from tokenloom.errors import ConfigError, InputError, binary_size
-from tokenloom.ingest.cluster.ray_tasks import check_executor
 from tokenloom.inspect.audit.batch_audit import audit_batches
-from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
+from tokenloom.inspect.audit.recheck import check_certificate
+from tokenloom.inspect.audit.run_audit import audit_run
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.store.files import LOCAL
 
@@ -40,19 +38,19 @@ def audit(arguments: argparse.Namespace) -> int:
     run = open_run(arguments.description, arguments.set)
     progress = False if arguments.quiet else None
     if arguments.check:
-        report = _checked(arguments, run, progress)
+        options = {"full": arguments.full, "seed": arguments.seed}
+        report = check_certificate(_read(arguments.check), run, **options, progress=progress)
         names = ("ok", "differences", "stretches", "of", "missed", "made_with")
         found = {name: getattr(report, name) for name in names}
         write(arguments, found, str(report).splitlines())
         return 0 if report.ok else 1
-    made = cluster.audit_run(
+    made = audit_run(
         run,
         arguments.first,
         arguments.last,
         arrays=not arguments.plan_only,
         sample=arguments.sample,
         seed=arguments.seed,
-        executor=arguments.executor or "local",
         progress=progress,
     )
     if arguments.output:
@@ -62,27 +60,14 @@ def audit(arguments: argparse.Namespace) -> int:
     return 0 if made.ok else 1
 
 
-def _checked(arguments: argparse.Namespace, run: Dataset, progress: bool | None) -> CheckReport:
-    """A certificate computed again: all of it wherever is asked for, a hundredth here."""
-    text, where = _read(arguments.check), arguments.executor or "local"
-    if arguments.full:
-        return cluster.check_certificate(text, run, executor=where, progress=progress)
-    if check_executor(where, None)[0]:
-        raise ConfigError(
-            f"executor: found {where!r} with --check alone, a hundredth, which one process "
-            "computes. Add --full, or leave it out."
-        )
-    return check_certificate(text, run, seed=arguments.seed, progress=progress)
-
-
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
     """Refuse options that would be ignored silently."""
     given = {name for name, value in vars(arguments).items() if value not in (None, False, [])}
-    own = {"first", "last", "plan_only", "sample", "output", "executor"}
+    own = {"first", "last", "plan_only", "sample", "output"}
     if arguments.indices:
         odd, what = given & {*own, "description", "check", "full", "set"}, "--indices"
     elif arguments.check:
-        odd, what = given & {*own - {"executor"}, "rows", "epochs"}, "--check"
+        odd, what = given & {*own, "rows", "epochs"}, "--check"
     else:
         odd, what = given & {"full", "rows", "epochs"}, "a run alone"
     if odd:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tokenloom.api.store import Store
-from tokenloom.errors import NotKept, TokenloomError
+from tokenloom.errors import TokenloomError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE
 from tokenloom.explore.cell_marks import cell_html, marked_cells, panel
 from tokenloom.explore.pages.step_page import named_source
@@ -18,7 +18,6 @@ from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import (
     ExplorerPage,
     button,
-    greyed,
     hidden,
     mark_form,
     pager,
@@ -141,12 +140,7 @@ def _places(
 ) -> Markup:
     """Where the document is trained after an example."""
     title = "Where it is trained" if after < 0 else f"Where it is trained after example {after:,}"
-    try:
-        found, reason, later = next_places(explored, source, document, after, PLACES)
-    except NotKept as missing:
-        wanted = source, document
-        code = explored.keeping(missing, examples=(max(0, after),), document=wanted)
-        return greyed(title, missing, code)
+    found, reason, later = next_places(explored, source, document, after, PLACES)
     parts: list[Markup] = []
     if found:
         number = explored.number or None
@@ -183,15 +177,10 @@ def next_places(
     first = asked.first_epoch
     places = places_of(asked.over(range(first, first + WITHIN)))
     found: list[Place] = []
-    try:
-        for one in places:
-            if len(found) >= count and (one.index != found[-1].index or len(found) > MOST):
-                return found, "", found[-1].index
-            found.append(one)
-    except NotKept:
-        if not found:
-            raise
-        return found, "", found[-1].index  # a later epoch has sums of its own
+    for one in places:
+        if len(found) >= count and (one.index != found[-1].index or len(found) > MOST):
+            return found, "", found[-1].index
+        found.append(one)
     reason = places.reason or ""
     later = found[-1].index if found and asked.reaches(first + WITHIN) else None
     return found, reason[:1].upper() + reason[1:], later

@@ -7,11 +7,10 @@ store and no run, so this module imports neither: of a short part, starting is m
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-from tokenloom.arguments import field_names, integer, near_misses, one_of
+from tokenloom.arguments import field_names, integer, near_misses, one_of, part_of
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import Site, prepare, run_part
 from tokenloom.ingest.pipeline import BuildMode
@@ -74,7 +73,9 @@ def build_part(
     [2, 1]
     >>> folder.cleanup()
     """
-    number, stretches = _part_of(part)
+    number, stretches = part_of(part)
+    if stretches > MOST_STRETCHES:
+        raise ConfigError(f"part: found {part!r}, allowed: 1 to {MOST_STRETCHES:,} parts in all.")
     one_of("progress", progress, (None, True, False))
     site = site_of("build_part", inputs, out, stretches, files, settings)
     if workers is not None:
@@ -101,25 +102,3 @@ def site_of(
     mode = BuildMode(**{name: settings.pop(name) for name in _MODE if name in settings})
     options = BuildOptions(**settings, stretches=stretches)
     return prepare(inputs, out, options, mode, files)
-
-
-def _part_of(part: Any) -> tuple[int, int]:
-    """Part and number of stretches of ``"3/64"``.
-
-    >>> _part_of("3/64")
-    (3, 64)
-    """
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", str(part))
-    if found is None:
-        raise ConfigError(
-            f"part: found {part!r}, allowed: which part of how many, from 1, as '3/64'."
-        )
-    number, stretches = int(found[1]), int(found[2])
-    if not 1 <= stretches <= MOST_STRETCHES:
-        raise ConfigError(f"part: found {part!r}, allowed: 1 to {MOST_STRETCHES:,} parts in all.")
-    if not 1 <= number <= stretches:
-        raise ConfigError(
-            f"part: found {part!r}, allowed: '1/{stretches}' to '{stretches}/{stretches}'. Parts "
-            "are counted from 1."
-        )
-    return number, stretches

@@ -45,7 +45,6 @@ from tokenloom.inspect.audit.plan_laws import ShownRows, SourceLaws, hidden_of, 
 from tokenloom.inspect.audit.scope import Scope, scope_of
 from tokenloom.inspect.audit.spliced_sums import spliced_epochs, spliced_sum
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
-from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
@@ -95,24 +94,19 @@ def audit_run(
     return certified(run, scope, progress=progress)
 
 
-def certified(
-    run: Dataset, scope: Scope, share: Share | None = None, progress: bool | None = None
-) -> Certificate:
+def certified(run: Dataset, scope: Scope, progress: bool | None = None) -> Certificate:
     """Look at everything in a scope, and say what was found.
 
     Args:
         run: the run.
         scope: what to look at.
-        share: has pieces looked at elsewhere; see `Audit.looked`.
         progress: show a bar; default: if standard error is a terminal.
     """
     whole = Audit(run, scope)
     pieces = whole.pieces()
     with Progress("audit", total=scope.rows, unit=" rows", show=progress) as bar:
-        here = (Audit(run, scope, **piece).looked(bar.reach) for piece in pieces)
-        found = here if share is None else share(pieces)
-        for piece, plain in zip(pieces, found, strict=True):
-            whole.add(plain)
+        for piece in pieces:
+            whole.add(Audit(run, scope, **piece).looked(bar.reach))
             bar.reach(piece["high"])
     return whole.certificate()
 

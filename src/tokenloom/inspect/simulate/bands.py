@@ -13,10 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import BandRates
 from tokenloom.order.run import Run
-from tokenloom.order.stretches import Stretched
 
 __all__ = ["Band", "RankCounts", "band_of", "exact_steps", "extended", "rows_taken"]
 
@@ -32,13 +30,10 @@ STRETCH = 1 << 18  # examples that stand for a band where an order has none
 
 
 def rows_taken(run: Run, examples: int) -> list[int]:
-    """Rows of every source in the first examples; about, where sums are not kept."""
+    """Rows of every source in the first examples."""
     if run.sources[0] is run:
         return [examples]
-    try:
-        return [one.rows for one in run.consumed(examples)]
-    except NotKept:
-        return [one.rows for one in run.consumed_about(examples)]
+    return [one.rows for one in run.consumed(examples)]
 
 
 class Band(NamedTuple):
@@ -54,10 +49,8 @@ def band_of(run: Run, limit: int) -> Band:
     found = []
     for source, rows in zip(run.sources, rows_taken(run, looked), strict=True):
         order = source.order(0)
-        if source.shuffle is not None and isinstance(order, Stretched) and rows:
-            low, high = order.stretch(0)
-            if high - low < source.rows:  # not an order that is one band
-                found.append((high - low) * looked // rows)
+        if rows and 0 < order.window_rows < source.rows:
+            found.append(order.window_rows * looked // rows)
     return Band(max(found), True) if found else Band(max(1, min(STRETCH, limit // 16)), False)
 
 

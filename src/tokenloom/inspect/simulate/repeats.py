@@ -18,11 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.inspect.simulate.bands import rows_taken
 from tokenloom.inspect.simulate.visited import VisitedMix, visited
-from tokenloom.layout.allowance import is_limited
 from tokenloom.layout.spans import Spans
 from tokenloom.loader.steps import Steps
 from tokenloom.order.run import Run, SourceRun
@@ -35,11 +33,8 @@ Int64 = NDArray[np.int64]
 
 SHOWINGS = 8192  # rows that are followed, over all epochs and sources
 
-HURRIED = 16  # times fewer of a mix, where somebody waits: each is a search
 
 EPOCHS = 64  # epochs that are followed
-
-MOST_SOURCES = 16  # of a mix that are searched, where somebody waits
 
 
 class _Followed(NamedTuple):
@@ -54,10 +49,8 @@ def repeats_of(run: Run, first: int, last: int, steps: Steps) -> tuple[SourceRep
     before, after = rows_taken(run, first), rows_taken(run, last)
     most = max(64, SHOWINGS // len(run.sources))
     where = visited(run, first, last) or run
-    by_rows = np.argsort(np.subtract(before, after), kind="stable").tolist()
-    skipped = set(by_rows[MOST_SOURCES:]) if where is run and is_limited() else set()
     return tuple(
-        _of_source(run, number, (low, high), steps, most, None if number in skipped else where)
+        _of_source(run, number, (low, high), steps, most, where)
         for number, (low, high) in enumerate(zip(before, after, strict=True))
     )
 
@@ -68,7 +61,7 @@ def _of_source(
     items: tuple[int, int],
     steps: Steps,
     most: int,
-    where: Run | VisitedMix | None,
+    where: Run | VisitedMix,
 ) -> SourceRepeats:
     source, (low, high) = run.sources[number], items
     shown, rows = high - low, source.rows
@@ -88,23 +81,13 @@ def _of_source(
     )
     if not shown:
         return nothing
-    if where is None:
-        why = f"Documents were not followed: {MOST_SOURCES} sources are shown more often."
-        return replace(nothing, is_sample=True, note=why)
     epochs = _epochs(source, low, high)
     few = epochs[:EPOCHS]
-    if is_limited() and where is run is not source and rows * len(few) > most:
-        most //= HURRIED
-        few = few[:most]
     followed = _followed(source, max(1, most // len(few)))
     if followed is None:
         why = "Documents were not followed: its rows change from epoch to epoch, and are many."
         return replace(nothing, is_sample=True, note=why)
-    try:
-        documents, examples = _showings(run, number, followed, few, items, where)
-    except NotKept as missing:
-        why = f"Documents were not followed: {missing.what} are not kept."
-        return replace(nothing, is_sample=True, note=why)
+    documents, examples = _showings(run, number, followed, few, items, where)
     count = len(np.unique(documents))
     return replace(
         nothing,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between, integer, near_misses
-from tokenloom.errors import ConfigError, NotKept
+from tokenloom.errors import ConfigError
 from tokenloom.inspect.simulate.answer import (
     BandRates,
     RankTotals,
@@ -146,9 +146,6 @@ def simulate_run(
     is_exact = bands is None and thin is None
     exact_names = [*SHOWN, *(READ if is_exact else ())]
     estimated = [] if is_exact else [*READ]
-    if counted_rows.missing is not None:
-        exact_names = [name for name in exact_names if name not in COUNTED]
-        estimated = [*COUNTED, *estimated]
     notes = _notes(run, members, bands, exact, latency, bandwidth, step_seconds, end, thin)
     return Simulation(
         first=first,
@@ -166,7 +163,7 @@ def simulate_run(
         bands=bands,
         exact=tuple(exact_names),
         estimated=tuple(estimated),
-        notes=(*notes, *counted_rows.notes),
+        notes=tuple(notes),
     )
 
 
@@ -276,15 +273,10 @@ def _examples(run: Run, counted: Steps, step: int, end: str) -> int:
 
 
 class _Consumption:
-    """What the first examples take from each source, and whether that had to be estimated.
-
-    Attributes:
-        missing: the sums that were missing; None if all numbers are exact.
-    """
+    """What the first examples take from each source."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.names
-        self.missing: NotKept | None = None
 
     def __call__(self, examples: int) -> list[tuple[int, int, int]]:
         """(rows, tokens, epochs) of every source in the first examples, which may go round."""
@@ -300,20 +292,7 @@ class _Consumption:
         ]
 
     def _once(self, examples: int) -> list[tuple[int, int, int]]:
-        try:
-            taken = self.run.consumed(examples)
-        except NotKept as missing:
-            self.missing = missing
-            taken = self.run.consumed_about(examples)
-        return [(one.rows, one.tokens, one.epochs) for one in taken]
-
-    @property
-    def notes(self) -> list[str]:
-        """That numbers are estimates, and why."""
-        if self.missing is None:
-            return []
-        alike = "tokens and shares inside an epoch are estimates, as if its rows were alike"
-        return [f"{alike}: {self.missing.what} are not kept"]
+        return [(one.rows, one.tokens, one.epochs) for one in self.run.consumed(examples)]
 
 
 def _shown(consumed: _Consumption, begin: int, stop: int) -> tuple[SourceTotals, ...]:

@@ -32,7 +32,7 @@ class Stateful:
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
     ...     loader = tl.Loader(store.windows(2), batch_size=2)
     ...     sorted(Stateful(loader).state_dict())
-    ['arrays', 'dataset', 'examples', 'fingerprint', 'format', 'render', 'step', 'wrapped']
+    ['dataset', 'examples', 'fingerprint', 'format', 'render', 'step', 'wrapped']
     """
 
     def __init__(self, loader: _Loads) -> None:

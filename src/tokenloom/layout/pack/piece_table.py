@@ -7,7 +7,7 @@ first use, so rows of any groups are found by one gather.
 
 A piece costs 8 bytes at the usual settings (10,000 documents in a group, rows of up to 65,535
 tokens) and at most 15; `start`, `flags` and `seen` take memory only where they are not 0. In a file
-(`tokenloom.layout.pack.row_file`) a part has a stretch of the rows of a group:
+of the plan cache each group is a part:
 
     mask (1 byte)  count [rows]  document  address  length [pieces]  start  flags  seen [pieces]
     which of the last three are there
@@ -16,8 +16,7 @@ tokens) and at most 15; `start`, `flags` and `seen` take memory only where they 
 from __future__ import annotations
 
 import functools
-import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,46 +134,6 @@ class Columns:
         sums: Int64 = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
         return sums
 
-    def cut(self, size: int) -> Iterator[Columns]:
-        """Stretches of `size` rows, the last one of those that are left."""
-        edges = self.edges
-        for low in range(0, len(self.count), size):
-            high = min(low + size, len(self.count))
-            here = slice(int(edges[low]), int(edges[high]))
-            pieces = {name: getattr(self, name)[here] for name in PIECES}
-            yield Columns(self.count[low:high], **pieces)
-
-    @staticmethod
-    def joined(parts: Sequence[Columns]) -> Columns:
-        """The rows of all parts, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        names = ("count", *PIECES)
-        return Columns(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
-
-    def picked(self, rows: Int64) -> Columns:
-        """Some rows, in this order [N]."""
-        count = self.count[rows].astype(np.int64)
-        first = self.edges[rows]
-        # piece k of the result: the first one of its row, plus how far k is past it
-        place = np.repeat(first - (np.cumsum(count) - count), count)
-        place += np.arange(len(place))
-        return Columns(count, **{name: getattr(self, name)[place] for name in PIECES})
-
-    def filled(self, rows: int) -> Columns:
-        """The first `rows` rows; where there are fewer, the last one again, or empty ones."""
-        if len(self.count):
-            return self.picked(np.minimum(np.arange(rows), len(self.count) - 1))
-        return Columns(np.zeros(rows, np.int64), **{name: getattr(self, name) for name in PIECES})
-
-    def based(self, base: Mapping[str, Int64]) -> Columns:
-        """The same in int64, but for `flags`; `base` has column → what to add in each row [N]."""
-        count = self.count.astype(np.int64)
-        found = {name: getattr(self, name).astype(np.int64) for name in PIECES if name != "flags"}
-        for name, one in base.items():
-            found[name] += np.repeat(one, count)
-        return Columns(count, flags=self.flags.astype(np.uint8), **found)
-
     def to_bytes(self, kinds: Kinds) -> bytes:
         """One part of a file."""
         there = [bool(getattr(self, name).any()) for name in OPTIONAL]
@@ -185,18 +144,14 @@ class Columns:
         return b"".join(parts)
 
     @staticmethod
-    def from_bytes(raw: bytes, kinds: Kinds, rows: int) -> Columns | None:
-        """The rows of a part; None unless it is the size of a group with this many rows."""
+    def from_bytes(raw: bytes, kinds: Kinds, rows: int) -> Columns:
+        """The rows of `to_bytes`, given how many there are."""
         dtypes = kinds.dtypes
         head = 1 + rows * dtypes["count"].itemsize
-        if len(raw) < head or raw[0] >= 1 << len(OPTIONAL):
-            return None
         found: dict[str, Ints] = {"count": np.frombuffer(raw, dtypes["count"], rows, 1)}
         there = {name for bit, name in enumerate(OPTIONAL) if raw[0] >> bit & 1}
         pieces = int(found["count"].sum(dtype=np.int64))
         kept = [name for name in dtypes if name not in ("count", *OPTIONAL) or name in there]
-        if len(raw) != head + pieces * sum(dtypes[name].itemsize for name in kept):
-            return None
         for name, kind in dtypes.items():
             if name in kept:
                 found[name] = np.frombuffer(raw, kind, pieces, head)
@@ -204,21 +159,6 @@ class Columns:
             elif name != "count":
                 found[name] = np.zeros(pieces, kind)
         return Columns(**found)  # type: ignore[arg-type]
-
-    def is_lawful(self, width: int, documents: int, tokens: int) -> bool:
-        """Whether the rows fit their frames, and the pieces a group of this size."""
-        cells, zero = self.cells, np.int64(0)
-        before = np.zeros(len(cells) + 1, np.int64)
-        np.cumsum(cells, out=before[1:])
-        end = np.add(self.address, self.length, dtype=np.int64)
-        return bool(
-            np.diff(before[self.edges]).max(initial=zero) <= width
-            and cells.min(initial=1) > 0
-            and self.document.max(initial=0) < max(1, documents)
-            and end.max(initial=zero) <= tokens
-            and (not self.seen.any() or (self.seen <= cells).all())
-            and (not self.start.any() or (self.start <= self.address).all())
-        )
 
 
 def columns_of(rows: PackedRows, begin: Int64) -> Columns:
@@ -242,22 +182,20 @@ class PieceTable:
         kinds: the dtypes.
         first_row: first row of each group, then the number of rows [groups + 1].
         capacity: most pieces; memory is used as they come.
-        few: only few groups will come, so that large pages would mostly be empty.
 
     Attributes:
         has: which groups are in it [groups].
         pieces: how many pieces are in it.
     """
 
-    def __init__(self, kinds: Kinds, first_row: Int64, capacity: int, *, few: bool = False) -> None:
-        zeros = _small_pages if few else np.zeros
+    def __init__(self, kinds: Kinds, first_row: Int64, capacity: int) -> None:
         dtypes = kinds.dtypes
         rows = int(first_row[-1])
         self._first_row = first_row
-        self._first = zeros(rows, np.min_scalar_type(capacity))
-        self._count = zeros(rows, dtypes.pop("count"))
+        self._first = np.zeros(rows, np.min_scalar_type(capacity))
+        self._count = np.zeros(rows, dtypes.pop("count"))
         self._columns: dict[str, NDArray[Any]] = {
-            name: zeros(capacity, kind) for name, kind in dtypes.items()
+            name: np.zeros(capacity, kind) for name, kind in dtypes.items()
         }
         self.has = first_row[1:] == first_row[:-1]  # a group without rows needs nothing
         self.pieces, self.capacity = 0, capacity
@@ -317,13 +255,6 @@ class PieceTable:
             else:
                 found[name] = np.zeros(total, kind)
         return Columns(count, **found)
-
-
-def _small_pages(count: int, kind: Any) -> NDArray[Any]:
-    """Zeros that take memory 4 KiB at a time; NumPy's take 2 MiB wherever one is changed."""
-    size = np.dtype(kind).itemsize
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    return np.frombuffer(mmap.mmap(-1, max(1, count) * size, flags), kind, count)
 
 
 def _gathered(column: Ints, first: Int64, count: Int64, base: Int64 | None, total: int) -> Int64:

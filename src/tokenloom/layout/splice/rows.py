@@ -15,17 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped, with_newest
+from tokenloom.arrays import grouped
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
 from tokenloom.layout.splice.phase import SplicePhase
-from tokenloom.layout.splice.slots import StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.tokens import UnitTokens
-from tokenloom.limits import limits
 from tokenloom.store.handles import lazy
 
 __all__ = ["Spliced", "Triples"]
@@ -82,7 +80,6 @@ class Spliced:
             for content, active in _settings(spec, len(length))
         ]
         self.phases = _phases(spec, [part.slots.rows for part in self.parts])
-        self._steps: dict[int, StepSums] = {}
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
@@ -92,10 +89,6 @@ class Spliced:
         return None if size is None else (size, size)
 
     is_constant: bool = False
-
-    plan_digests: tuple[str, ...] = ()  # nothing is cached
-
-    cost_digests: tuple[str, ...] = ()
 
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have the same number of tokens."""
@@ -164,28 +157,18 @@ class Spliced:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Stored tokens of each row [N]."""
-        if isinstance(epoch, int) and len(rows) >= limits().min_splice_step_rows:
-            steps = self.token_steps(epoch)
-            if steps is not None:
-                return steps.at(rows)
         spans = self.spans(epoch, rows)
         return np.diff(np.concatenate([[0], np.cumsum(spans.length)])[spans.frame])
 
-    def token_steps(self, epoch: int) -> StepSums | None:
-        """Stored tokens of every row of an epoch, as steps; None where only spans tell."""
-        tokens = self._tokens[int(self.phases.of(epoch))]
-        if tokens is None:
-            return None
-        found = self._steps.get(epoch)
-        if found is None:
-            found = tokens.rows(epoch)
-            self._steps = with_newest(self._steps, epoch, found, limits().kept_splice_steps)
-        return found
+    def tokens_between(self, first: int, last: int, least: int) -> int | None:
+        """Stored tokens of whole epochs [first, last) of one phase.
 
-    def tokens_between(self, first: int, last: int) -> int | None:
-        """Stored tokens of whole epochs [first, last) of one phase; None where only spans tell."""
+        None where only spans tell, or where a row may have fewer tokens than `least`.
+        """
         tokens = self._tokens[int(self.phases.of(first))]
-        return None if tokens is None else tokens.upto(last) - tokens.upto(first)
+        if tokens is None or tokens.least < least:
+            return None
+        return tokens.upto(last) - tokens.upto(first)
 
     @lazy
     def _tokens(self) -> list[UnitTokens | None]:

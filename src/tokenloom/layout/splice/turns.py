@@ -226,18 +226,6 @@ class Even:
         shift = (mid + epoch * q) % t
         return range(-((shift - choice * q) // t), -((shift - (choice + 1) * q) // t))
 
-    def runs(
-        self, place: Int64, first: Int64, last: Int64, epoch: int
-    ) -> tuple[Int64, Int64, Int64]:
-        """The examples of an epoch that show choices [first, last): one run for each [N].
-
-        Returns:
-            Which of the arguments each run belongs to, its first example, the one after its last.
-        """
-        t, q = self._t[place], self._q[place]
-        shift = self._shift(place, np.full(len(place), epoch))
-        return np.arange(len(place)), -((shift - first * q) // t), -((shift - last * q) // t)
-
     def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
         """See `Way`."""
         if self.plain:
@@ -285,19 +273,6 @@ class Wrapped:
         """See `Way`."""
         t, q = int(self._t[place]), int(self._q[place])
         return range((choice - epoch * q) % t, q, t)
-
-    def runs(
-        self, place: Int64, first: Int64, last: Int64, epoch: int
-    ) -> tuple[Int64, Int64, Int64]:
-        """See `Even`; here a run for every time that an epoch comes round to the choices."""
-        t, q = self._t[place], self._q[place]
-        begin = epoch * q
-        low = begin // t
-        times = (begin + q - 1) // t - low + 1
-        which = np.repeat(np.arange(len(place)), times)
-        turn = low[which] + np.arange(len(which)) - (np.cumsum(times) - times)[which]
-        zero, most = turn * t[which] - begin[which], q[which]
-        return which, np.clip(zero + first[which], 0, most), np.clip(zero + last[which], 0, most)
 
     def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
         """See `Way`."""

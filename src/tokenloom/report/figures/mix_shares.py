@@ -98,16 +98,6 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
         return Figure(name="mixture", title=title, message=message)
     last = consumption.points[-1].taken
     order = sorted(range(len(names)), key=lambda one: -last[one].tokens)
-    if consumption.missing is not None:
-        return Figure(
-            name="mixture",
-            title=title,
-            message=_message(subject, order),
-            reason=subject.reason_for(consumption.missing),
-            numbers=(_totals(subject, order), repeats_table(subject)),
-            code=subject.keeping(),
-            notes=("Tokens and rows in the table are estimates, as if rows were alike.",),
-        )
     return Figure(
         name="mixture",
         title=title,
@@ -166,7 +156,7 @@ def _at_steps(subject: RunSubject) -> Consumption:
     """What was taken where steps start: between two of them a share has a stretch to hold for."""
     whole = subject.consumption
     points = [one for one in whole.points if subject.is_whole(one.examples)]
-    return Consumption(tuple(points), whole.missing)
+    return Consumption(tuple(points))
 
 
 def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
@@ -245,8 +235,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
     run, last = subject.run.run, subject.consumption.points[-1].taken
     total = sum(one.tokens for one in last)
     first = last[order[0]]
-    about = "about " if subject.consumption.missing is not None else ""
-    told = f"{first.name} gives {about}{share(first.tokens, total)} of all tokens{within(subject)}"
+    told = f"{first.name} gives {share(first.tokens, total)} of all tokens{within(subject)}"
     repeated = max(
         (one for one in order if run.sources[one].rows),
         key=lambda one: last[one].rows / run.sources[one].rows,

@@ -10,15 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tokenloom.errors import NotKept
-from tokenloom.layout.allowance import at_most
 from tokenloom.page.axes import Scale, axis_below, drawing, rule
 from tokenloom.page.charts import both
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
 from tokenloom.page.marks import Mark, placed
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.consumption import taken_at
 from tokenloom.report.figures.mix_shares import changes_of
 from tokenloom.report.subject import RunSubject
 
@@ -36,18 +33,12 @@ ANYWHERE = (
 HEAD = ("source", "rows trained", "tokens trained", "epochs complete", "rows of an epoch")
 
 
-def deciding_part(subject: RunSubject, examples: int) -> tuple[dict[str, Any], NotKept | None]:
-    """What of a state decides where a run goes on; and sums that are missing to sign it."""
-    run, missing = subject.run, None
-    try:
-        with at_most():
-            arrays = run.run.arrays_digest(examples) or ""
-    except NotKept as refused:
-        missing, arrays = refused, ""
+def deciding_part(subject: RunSubject, examples: int) -> dict[str, Any]:
+    """What of a state decides where a run continues."""
+    run = subject.run
     step = subject.steps.count(examples, partial=False)
     decides: dict[str, Any] = {"examples": examples, "step": step, "fingerprint": run.fingerprint}
-    decides |= {"render": run.render_fingerprint, "wrapped": 0, "arrays": arrays}
-    return decides, missing
+    return decides | {"render": run.render_fingerprint, "wrapped": 0}
 
 
 def resume_figure(subject: RunSubject) -> Figure:
@@ -57,14 +48,8 @@ def resume_figure(subject: RunSubject) -> Figure:
     them has no line.
     """
     position = subject.position
-    decides, missing = deciding_part(subject, position or 0)
+    decides = deciding_part(subject, position or 0)
     size = len(json.dumps(decides))
-    notes = [ANYWHERE]
-    if missing is not None:
-        notes.append(
-            f"The digest of the sums is left out here: {missing.what} ({missing.rows:,} rows) are "
-            "not kept."
-        )
     return Figure(
         name="resume",
         title="Where the run stands",
@@ -72,7 +57,7 @@ def resume_figure(subject: RunSubject) -> Figure:
         drawing=_drawn(subject),
         numbers=_tables(subject, decides),
         code=subject.python(f"print(run.state({position or 0}, step={decides['step']}))"),
-        notes=tuple(notes),
+        notes=(ANYWHERE,),
     )
 
 
@@ -155,12 +140,11 @@ def _tables(subject: RunSubject, decides: dict[str, Any]) -> tuple[Numbers, ...]
     state = Numbers.of(("key", "value"), told, "what decides where a run goes on")
     if subject.position is None:
         return (state,)
-    with at_most():
-        taken, missing = taken_at(subject.run.run, subject.position)
+    taken = subject.run.run.consumed(subject.position)
     sizes = {one.name: one.rows for one in subject.run.run.sources}
     rows = [(one.name, one.rows, one.tokens, one.epochs, sizes[one.name]) for one in taken]
     rows.sort(key=lambda row: -int(row[2]))
-    caption = "what was taken from each source" + (", about" if missing is not None else "")
+    caption = "what was taken from each source"
     head, more = HEAD, max(0, len(rows) - MOST_ROWS)
     table = Numbers(head=head, rows=tuple(rows[:MOST_ROWS]), more=more, caption=caption)
     return state, table
