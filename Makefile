@@ -15,12 +15,13 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
 
-# required behavior, laws over a few random runs, killed builds: under a minute, for people who edit;
-# without the chapter of timings and the tests of the laws themselves
+# for people who edit, under a minute: required behavior, laws over a few random runs, killed builds;
+# `make test` adds the slowest chapters (LEFT) and the tests of the laws themselves
+LEFT := mission/test_be_benchmarks mission/test_tr_training mission/test_foreign_in_buckets \
+        mission/test_tokenizers laws/test_controls laws/test_tiny_limits
 quick: $(VENV)/.test
-	TOKENLOOM_HYPOTHESIS=quick $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow" \
-	  --ignore tests/mission/test_be_benchmarks.py --ignore tests/laws/test_controls.py \
-	  --ignore tests/laws/test_tiny_limits.py tests/mission tests/laws tests/fault/test_killed_builds.py
+	TOKENLOOM_HYPOTHESIS=quick $(BIN)/python -m pytest -n $(TESTERS) -q -m "not slow" \
+	  $(LEFT:%=--ignore tests/%.py) tests/mission tests/laws tests/fault/test_killed_builds.py
 
 test: $(VENV)/.test browser peers lint types
 	$(BIN)/python -m pytest -n $(TESTERS) -q -m "not slow"
