@@ -2,7 +2,7 @@
 
 The run is the one of `benchmarks.looking`: frames of 6 tokens over documents of 64, so a large size
 has 10^9 rows; rows and documents are drawn at random. A second table has rows of 10^6 tokens, of
-which a page shows 2,048. Nothing goes over a socket: what is timed is a request → a reply. Plans of
+which a page shows 2,048. Nothing goes over a socket: what is timed is a target → a reply. Plans of
 packed rows and sums of the first epoch are kept before. A page that is greyed is one that does not
 come: it counts as endless, and fails its row.
 """
@@ -22,9 +22,9 @@ from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
 from tokenloom.explore.query import link
-from tokenloom.explore.router import answered
+from tokenloom.explore.router import reply_to
 from tokenloom.explore.session import Session
-from tokenloom.explore.wire_text import HttpReply
+from tokenloom.explore.shell import HttpReply
 
 __all__ = ["run"]
 
@@ -33,8 +33,6 @@ ASKED = {"tiny": 2, "small": 12, "default": 24, "full": 24}  # pages of each kin
 LONG = 1_000_000  # tokens of a long row
 
 BOUND = 100  # ms of a page
-
-TOKEN = "t"
 
 
 def pages(ds: tl.Dataset, draw: np.random.Generator) -> dict[str, str]:
@@ -64,9 +62,8 @@ def times(ds: tl.Dataset, count: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for number in range(count + 1):
         for kind, target in pages(ds, draw).items():
-            raw = f"GET /{TOKEN}/{target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
             before = time.process_time()
-            reply = answered(session, TOKEN, raw)
+            reply = reply_to(session, f"/token/{target}")
             spent = 1000 * (time.process_time() - before)
             assert reply.status in (200, 303), reply.body
             if number:

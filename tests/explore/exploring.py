@@ -4,7 +4,7 @@ import contextlib
 import threading
 
 from tokenloom.explore.query import link
-from tokenloom.explore.router import answered
+from tokenloom.explore.router import reply_to
 from tokenloom.explore.server import Server
 
 
@@ -34,17 +34,16 @@ def read(reply):
 class Asked:
     """A session that is asked without a socket."""
 
-    def __init__(self, session, token="t"):
-        self.session, self.token = session, token
+    def __init__(self, session):
+        self.session = session
 
     def get(self, page="", **values):
-        """The reply to a GET, as a browser of this machine sends it."""
-        target = f"/{self.token}/{link(page, **values)}"
-        return self.raw(f"GET {target} HTTP/1.1\r\nHost: localhost:8000\r\n\r\n".encode())
+        """The reply to a GET that passed the gate."""
+        return self.target(link(page, **values))
 
-    def raw(self, request):
-        """The reply to these bytes."""
-        return answered(self.session, self.token, request)
+    def target(self, target):
+        """The reply to this target, a path below the token."""
+        return reply_to(self.session, f"/t/{target}")
 
     def html(self, page="", status=200, **values):
         """The page that a GET gives, as it is read: a number and its unit have a space."""

@@ -51,8 +51,7 @@ def found_by(asked, link=r"document\?source=(\w)&amp;document=(\d+)", **values):
         more = re.search(r'<a href="([^"]+)" class="button" id="more"', page)
         if not more:
             return found, pages
-        target = f"/t/{html.unescape(more[1])}"
-        reply = asked.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        reply = asked.target(html.unescape(more[1]))
         page, pages = reply.body.decode(), pages + 1
 
 

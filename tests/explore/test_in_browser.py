@@ -234,7 +234,7 @@ def test_text_from_outside_stays_text_the_policy_stops_code_and_no_other_site_ge
         with browsing.visit(chromium, other.as_uri()) as seen:
             with seen.page.expect_response(lambda one: one.request.method == "POST") as waiting:
                 seen.page.evaluate("document.forms[0].submit()")
-            assert waiting.value.status == 403
+            assert waiting.value.status == 501
             assert any("frame" in one for one in seen.complaints)
 
 

@@ -1,10 +1,10 @@
-"""Who may ask: a pure function from a request to its refusal, or None.
+"""Who may ask: a pure function from a request to the status of its refusal, or None.
 
 The pages are for the person who started the explorer, in a browser on this machine or at the near
 end of an SSH tunnel. Other programs of this machine do not know the token, nor do pages of other
 sites that the browser shows. A name that resolves to this machine (DNS rebinding) is not a loopback
 name, and a request that carries another origin is refused. Ports are not compared: a tunnel has
-another one at its near end. Only GET and HEAD are answered, without a body.
+another one at its near end.
 
 A wrong token is answered like a page that does not exist, so that asking reveals nothing.
 """
@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import hmac
 import re
+from email.message import Message
 
-from tokenloom.explore.wire_text import HttpReply, HttpRequest, plain_reply
-
-__all__ = ["local_path_of", "refusal"]
-
-METHODS = ("GET", "HEAD")
+__all__ = ["page_name", "refusal"]
 
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
@@ -26,33 +23,33 @@ _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNOREC
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)(/([a-z][a-z.]*)?)?")
 
 
-def refusal(request: HttpRequest, token: str) -> HttpReply | None:
-    """Why a request is not answered; None: it is.
+def refusal(target: str, headers: Message, token: str) -> int | None:
+    """The status that refuses a request; None: it is answered.
 
     Args:
-        request: its head is enough.
+        target: path and query, as they were sent.
+        headers: of the request.
         token: the first name of every path.
     """
-    host, origin = request.headers.get("host"), request.headers.get("origin")
-    if host is None or not _HOST.fullmatch(host):
-        return plain_reply(403 if host else 400)
-    if origin is not None and origin.lower() != f"http://{host}".lower():
-        return plain_reply(403)
-    if request.method not in METHODS:
-        return plain_reply(405, headers=(("Allow", ", ".join(METHODS)),))
-    found = _PATH.fullmatch(request.target.partition("?")[0])
+    hosts = headers.get_all("Host", [])
+    if len(hosts) != 1 or not hosts[0]:
+        return 400
+    if not _HOST.fullmatch(hosts[0]):
+        return 403
+    origins = headers.get_all("Origin", [])
+    if any(origin.lower() != f"http://{hosts[0]}".lower() for origin in origins):
+        return 403
+    found = _PATH.fullmatch(target.partition("?")[0])
     given = "" if found is None else found[1]
-    if not hmac.compare_digest(given.encode(), token.encode()) or found is None:
-        return plain_reply(404)
-    return plain_reply(413) if request.length else None
+    return None if hmac.compare_digest(given.encode(), token.encode()) else 404
 
 
-def local_path_of(request: HttpRequest) -> str | None:
+def page_name(target: str) -> str | None:
     """The name after the token; empty for the first page, None if its slash is missing.
 
-    >>> local_path_of(HttpRequest(method="GET", target="/token/step?step=3", headers={}))
+    >>> page_name("/token/step?step=3")
     'step'
     """
-    found = _PATH.fullmatch(request.target.partition("?")[0])
+    found = _PATH.fullmatch(target.partition("?")[0])
     assert found is not None  # the gate let it pass
     return None if found[2] is None else found[3] or ""

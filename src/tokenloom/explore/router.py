@@ -1,4 +1,4 @@
-"""From a request to its reply: the gate, the page by its name, and what is said when it fails.
+"""From the target of a request to its reply: the page by its name, and what is said when it fails.
 
 A page that refuses its query is shown with the sentence of the refusal; one that fails is logged,
 and the others are still answered.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from tokenloom.errors import TokenloomError
-from tokenloom.explore.gate import local_path_of, refusal
+from tokenloom.explore.gate import page_name
 from tokenloom.explore.pages.compare_page import compare_page, difference_page
 from tokenloom.explore.pages.document_page import document_page
 from tokenloom.explore.pages.find_page import find_page
@@ -20,18 +19,11 @@ from tokenloom.explore.pages.row_page import next_of_source, row_page
 from tokenloom.explore.pages.step_page import step_page
 from tokenloom.explore.query import Query, read_query
 from tokenloom.explore.session import Session
-from tokenloom.explore.shell import Elsewhere, ExplorerPage, reply_of
-from tokenloom.explore.wire_text import (
-    HttpReply,
-    HttpRequest,
-    ends_head,
-    parse_head,
-    plain_reply,
-)
+from tokenloom.explore.shell import Elsewhere, ExplorerPage, HttpReply, reply_of
 from tokenloom.page.markup import joined, tag
 from tokenloom.page.sheet import asset
 
-__all__ = ["ASSETS", "PAGES", "answered"]
+__all__ = ["ASSETS", "PAGES", "reply_to"]
 
 Made = ExplorerPage | Elsewhere
 
@@ -58,32 +50,21 @@ ASSETS = {
 log = logging.getLogger("tokenloom")
 
 
-def answered(session: Session, token: str, raw: bytes) -> HttpReply:
-    """The reply to a request.
+def reply_to(session: Session, target: str) -> HttpReply:
+    """The reply to a request that passed the gate.
 
     Args:
         session: what is explored.
-        token: the first name of every path.
-        raw: what came over the socket, at least the whole head.
+        target: path and query of the request.
     """
-    end = ends_head(raw)
-    request = parse_head(raw[:end] if end >= 0 else raw)
-    if isinstance(request, HttpReply):
-        return request
-    reply = refusal(request, token) or _routed(session, request)
-    return replace(reply, is_sent_whole=request.method != "HEAD")
-
-
-def _routed(session: Session, request: HttpRequest) -> HttpReply:
-    """The reply to a request that passed the gate."""
-    name = local_path_of(request)
-    path, _, query = request.target.partition("?")
+    name = page_name(target)
+    path, _, query = target.partition("?")
     if name is None:
         return HttpReply(status=303, body=b"", headers=(("Location", f"{path}/"),))
     if name in ASSETS:
         return HttpReply(status=200, body=asset(name).encode(), kind=ASSETS[name])
     if name not in PAGES:
-        return plain_reply(404)
+        return _failed(session, 404, "There is no such page.")
     try:
         asked = read_query(query)
         return reply_of(session, PAGES[name](session, asked))

@@ -1,8 +1,7 @@
-"""The server: sockets around `answered`, on the loopback interface alone.
+"""The server of the explorer: `http.server` on the loopback interface, behind the gate.
 
-One idea: a connection is one request and one reply. It has a deadline as a whole, so nobody holds a
-place by sending a byte now and then; there are `MOST` places, and whoever finds none is told at
-once. Ending closes what is open, waits for the threads, and leaves nothing behind.
+A connection is one request and one reply, and at most `MAX_REQUESTS` are open at a time. Closing
+the server ends the open connections and waits for their threads.
 """
 
 from __future__ import annotations
@@ -13,95 +12,109 @@ import socket
 import socketserver
 import sys
 import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tokenloom.explore.router import answered
+from tokenloom.explore.gate import refusal
+from tokenloom.explore.router import reply_to
 from tokenloom.explore.session import Session
-from tokenloom.explore.wire_text import (
-    MAX_HEAD,
-    HttpReply,
-    ends_head,
-    plain_reply,
-    reply_bytes,
-)
-from tokenloom.store.handles import Single, lock_of
+from tokenloom.explore.shell import HttpReply
+from tokenloom.page.markup import tag
 
-__all__ = ["Server", "serve"]
+__all__ = ["ALWAYS", "LOOPBACK", "MAX_REQUESTS", "RequestHandler", "Server", "serve"]
 
 LOOPBACK = "127.0.0.1"
 
-MOST = 16  # requests at a time
+MAX_REQUESTS = 16  # at a time
 
-READ_SECONDS = 10.0  # until a request must be there
+# where code, styles, pictures and forms of a page may come from and go to
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
 
-WRITE_SECONDS = 30.0  # until its reply must be taken
-
-DRAIN_BYTES, DRAIN_SECONDS = 1 << 16, 0.2  # that are thrown away after a refusal
+ALWAYS = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Connection", "close"),
+)
 
 log = logging.getLogger("tokenloom")
 
 
-class OpenSockets(Single):
-    """The connections that are being answered."""
+class RequestHandler(BaseHTTPRequestHandler):
+    """One request and its reply."""
 
-    def __init__(self, most: int) -> None:
-        self._lock = lock_of(self)
-        self._most, self._open = most, {}  # type: int, dict[int, socket.socket]
+    server: Server
+    timeout = 10.0  # seconds that a read or a write may wait
+    default_request_version = "HTTP/1.0"  # every reply has its headers
 
-    def _forked(self, torn: bool) -> None:
-        self._open = {}  # they belong to the parent
+    def do_GET(self) -> None:
+        """Reply with a page, or with the status of a refusal."""
+        status = refusal(self.path, self.headers, self.server.token)
+        if status is not None:
+            self.send_error(status)
+        else:
+            self._send(reply_to(self.server.session, self.path))
 
-    def enter(self, connection: socket.socket) -> bool:
-        """Take a place; False if there is none."""
-        with self._lock:
-            if len(self._open) >= self._most:
-                return False
-            self._open[id(connection)] = connection
-            return True
+    def do_HEAD(self) -> None:
+        """Reply like `do_GET`, without the body."""
+        self.do_GET()
 
-    def leave(self, connection: socket.socket) -> None:
-        """Give the place back."""
-        with self._lock:
-            self._open.pop(id(connection), None)
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Send a reply that says no more than its status."""
+        said = f"{int(code)} {HTTPStatus(code).phrase}"
+        page = f"<!doctype html>{tag('title', int(code))}{tag('p', said)}\n"
+        self._send(HttpReply(status=code, body=page.encode()))
 
-    def close(self) -> None:
-        """Close them all: whoever reads or writes one sees its end."""
-        with self._lock:
-            found = list(self._open.values())
-        for one in found:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                log.debug("explore: a connection was closed already")
+    def _send(self, reply: HttpReply) -> None:
+        self.send_response_only(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.body)))
+        for name, value in (*ALWAYS, *reply.headers):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log it for debugging; the terminal stays quiet."""
+        log.debug("explore: " + format, *args)
 
 
 class Server(socketserver.ThreadingTCPServer):
     """Answers requests about a session until it is closed.
 
+    It is not an `http.server.HTTPServer`, which looks up the name of this machine when it starts.
+
     Args:
         session: what is explored.
         port: on the loopback interface; 0 for a free one.
         token: the first name of every path; default: a random one.
-        read_seconds: until a request must be there.
     """
 
     allow_reuse_address = True
     daemon_threads = False  # Python aborts if it ends while one is inside NumPy
-    block_on_close = True
     request_queue_size = 64
 
-    def __init__(
-        self,
-        session: Session,
-        port: int = 0,
-        *,
-        token: str | None = None,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
-        self.session, self.read_seconds = session, read_seconds
+    def __init__(self, session: Session, port: int = 0, *, token: str | None = None) -> None:
+        self.session = session
         self.token = token or secrets.token_urlsafe(18)
-        self._open = OpenSockets(MOST)
-        super().__init__((LOOPBACK, port), _Connection)
+        self.connections: set[socket.socket] = set()
+        super().__init__((LOOPBACK, port), RequestHandler)
 
     @property
     def port(self) -> int:
@@ -114,81 +127,37 @@ class Server(socketserver.ThreadingTCPServer):
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is a place."""
-        if self._open.enter(request):
+        """Answer in a thread; one connection too many is closed with a 503."""
+        if len(self.connections) < MAX_REQUESTS:
+            self.connections.add(request)
             super().process_request(request, client_address)
             return
-        request.settimeout(DRAIN_SECONDS)
+        request.settimeout(0.2)
         try:
-            request.recv(MAX_HEAD)  # else the reply is cut off by what nobody read
-            request.sendall(reply_bytes(plain_reply(503)))
+            request.recv(1 << 16)  # unread bytes would cut off the reply
+            request.sendall(b"HTTP/1.0 503 Service Unavailable\r\n\r\n503 Service Unavailable\n")
         except OSError:
             log.debug("explore: a connection was closed before it was refused")
         self.shutdown_request(request)
 
     def close_request(self, request: Any) -> None:
-        """Close a connection and give its place back."""
-        self._open.leave(request)
+        """Close a connection."""
+        self.connections.discard(request)
         super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Note what a connection died of; the others go on."""
+        """Log why a connection failed; the others continue."""
         log.debug("explore: a connection failed: %r", sys.exc_info()[1])
 
     def server_close(self) -> None:
-        """Stop listening, close what is open, and wait for the threads."""
-        self._open.close()
+        """Stop listening, close the open connections, and wait for the threads."""
+        for connection in list(self.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                log.debug("explore: a connection was closed already")
         self.session.stop()
         super().server_close()
-
-
-class _Connection(socketserver.BaseRequestHandler):
-    """One request and its reply."""
-
-    server: Server
-    request: socket.socket
-
-    def handle(self) -> None:
-        """Read, answer, and close."""
-        end = time.monotonic() + self.server.read_seconds
-        reply = self._reply(end)
-        if reply is None:
-            return
-        self.request.settimeout(WRITE_SECONDS)
-        self.request.sendall(reply_bytes(reply))
-        if reply.status >= 400:
-            self._drain()
-
-    def _reply(self, end: float) -> HttpReply | None:
-        raw = b""
-        while ends_head(raw) < 0:
-            if len(raw) > MAX_HEAD:
-                return plain_reply(431)
-            more = self._more(end)
-            if more is None:
-                return plain_reply(408)
-            if not more:
-                return plain_reply(400) if raw else None
-            raw += more
-        return answered(self.server.session, self.server.token, raw)
-
-    def _more(self, end: float) -> bytes | None:
-        """The next bytes, empty at their end; None after the deadline of the whole request."""
-        left = end - time.monotonic()
-        if left <= 0:
-            return None
-        self.request.settimeout(left)
-        try:
-            return self.request.recv(MAX_HEAD)
-        except TimeoutError:
-            return None
-
-    def _drain(self) -> None:
-        """Throw away what is still coming, so that the refusal is read and not cut off."""
-        self.request.shutdown(socket.SHUT_WR)
-        end, taken = time.monotonic() + DRAIN_SECONDS, 0
-        while taken < DRAIN_BYTES and (more := self._more(end)):
-            taken += len(more)
 
 
 def serve(server: Server, seconds: float | None = None) -> None:

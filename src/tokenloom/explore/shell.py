@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from tokenloom.explore.query import link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.wire_text import HTML, HttpReply
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.sheet import head_of, theme_button
 
 __all__ = [
     "Elsewhere",
     "ExplorerPage",
+    "HttpReply",
     "button",
     "field",
     "hidden",
@@ -77,11 +77,28 @@ class Elsewhere:
     to: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpReply:
+    """A reply.
+
+    Attributes:
+        status: its number.
+        body: what is sent.
+        kind: media type of the body.
+        headers: further headers.
+    """
+
+    status: int
+    body: bytes
+    kind: str = "text/html; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 def reply_of(session: Session, made: ExplorerPage | Elsewhere) -> HttpReply:
     """What is sent for a page, or a way to another one."""
     if isinstance(made, Elsewhere):
         return HttpReply(status=303, body=b"", headers=(("Location", made.to),))
-    return HttpReply(status=made.status, body=_whole(session, made).encode(), kind=HTML)
+    return HttpReply(status=made.status, body=_whole(session, made).encode())
 
 
 def _whole(session: Session, page: ExplorerPage) -> str:
