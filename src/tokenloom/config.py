@@ -22,7 +22,7 @@ from tokenloom.api.origin import RunFile
 from tokenloom.api.rebuild import check_plain, rebuild
 from tokenloom.arguments import MAX_COUNT, near_misses
 from tokenloom.errors import ConfigError, TokenloomError
-from tokenloom.integrations.dialects.known import Dialect, dialect_of
+from tokenloom.integrations.dialects import Dialect, dialect_of
 from tokenloom.runfiles.make import DIALECT, FileCheck, check_run, is_run_mapping, run_of
 from tokenloom.runfiles.problems import Mistake
 from tokenloom.runfiles.reading import overridden

@@ -9,7 +9,7 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.cli.judging.verdicts import read_indices
+from tokenloom.cli.verdicts import read_indices
 from tokenloom.testing import write_store
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tokenloom import errors
 from tokenloom.cli.grammar import parser
-from tokenloom.cli.grammar.words import as_typed, options_of
+from tokenloom.cli.grammar.verbs import as_typed, options_of
 
 __all__ = ["main", "parser"]
 

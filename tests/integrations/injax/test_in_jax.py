@@ -22,7 +22,7 @@ def imported():
     """Imports JAX when a test runs, not when every worker collects them."""
     jax = importlib.import_module("jax")
     ours = importlib.import_module("tokenloom.integrations.jax")
-    rows = importlib.import_module("tokenloom.integrations.jax.mesh_rows")
+    rows = importlib.import_module("tokenloom.integrations.jax.global_batches")
     globals().update(
         jax=jax,
         Mesh=jax.sharding.Mesh,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 
-from tokenloom.cli.grammar.evaluation import add_evaluate
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
-from tokenloom.cli.grammar.reports import add_report
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
 from tokenloom.cli.grammar.verbs import Parser, common_options
-from tokenloom.cli.grammar.verdicts import add_audit, add_simulate
+from tokenloom.cli.grammar.verdicts import add_audit, add_evaluate, add_report, add_simulate
 from tokenloom.version import __version__
 
 __all__ = ["parser"]

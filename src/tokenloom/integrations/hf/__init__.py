@@ -45,8 +45,13 @@ from tokenloom.integrations.hf.collator import Collator
 from tokenloom.integrations.hf.tokenize import BlockReport, block_report, block_tokenize
 
 if TYPE_CHECKING:
-    from tokenloom.integrations.hf.evaluation_callback import TrainerEvaluation
-    from tokenloom.integrations.hf.loom_trainer import LoomMixin, LoomTrainer, attach, placeholder
+    from tokenloom.integrations.hf.loom_trainer import (
+        LoomMixin,
+        LoomTrainer,
+        TrainerEvaluation,
+        attach,
+        placeholder,
+    )
     from tokenloom.integrations.hf.packing import check_packing
     from tokenloom.integrations.hf.prepared import prepare
 
@@ -68,7 +73,7 @@ __all__ = [
 _HOMES = {
     "LoomMixin": "loom_trainer",
     "LoomTrainer": "loom_trainer",
-    "TrainerEvaluation": "evaluation_callback",
+    "TrainerEvaluation": "loom_trainer",
     "attach": "loom_trainer",
     "check_packing": "packing",
     "placeholder": "loom_trainer",

@@ -6,9 +6,8 @@ share.
 """
 
 from tokenloom.integrations.torch.context import context_slice
-from tokenloom.integrations.torch.data_loader import StepDataLoader, dataloader
+from tokenloom.integrations.torch.data_loader import Stateful, StepDataLoader, dataloader, stateful
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler
-from tokenloom.integrations.torch.stateful import Stateful, stateful
 
 __all__ = [
     "Stateful",

@@ -5,12 +5,16 @@ loop, and nothing else; without processes it has nothing to do, and is left out 
 over it is a pass (`tokenloom.loader.passes`); its state counts what the loop has taken, not what
 workers have prefetched, and loads into any number of workers and ranks and any batch size. It draws
 nothing from torch's random generator, so a model with dropout resumes exactly, too.
+
+`stateful` is for `torch.distributed.checkpoint`, which loads into the keys that a state has now: a
+state whose description grew (an edit of the mix) would not load. There the keys are the same in
+every run, with the description as text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
@@ -27,7 +31,56 @@ from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.state import flat_state
 from tokenloom.loader.step_reader import StepReader
 
-__all__ = ["StepDataLoader", "dataloader"]
+__all__ = ["Stateful", "StepDataLoader", "dataloader", "stateful"]
+
+
+class _Loads(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Stateful:
+    """A loader as `torch.distributed.checkpoint` wants it: a state with fixed keys.
+
+    Args:
+        loader: a `tokenloom.Loader`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     loader = tl.Loader(store.windows(2), batch_size=2)
+    ...     sorted(Stateful(loader).state_dict())
+    ['dataset', 'examples', 'fingerprint', 'format', 'render', 'step', 'wrapped']
+    """
+
+    def __init__(self, loader: _Loads) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the run that it is of."""
+        return flat_state(self._loader.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume there."""
+        self._loader.load_state_dict(state)
+
+
+def stateful(loader: _Loads) -> Stateful:
+    """A `Stateful` around a `tokenloom.Loader`; a `StepDataLoader` is one already.
+
+    ::
+
+        dcp.save({"model": model, "data": stateful(loader)}, checkpoint_id="checkpoint")
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     stateful(tl.Loader(store.windows(2), batch_size=2).seek(1)).state_dict()["examples"]
+    2
+    """
+    return Stateful(loader)
+
 
 OF_TORCH = (
     "pin_memory",
