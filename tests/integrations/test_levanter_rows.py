@@ -114,16 +114,12 @@ def test_the_methods_are_those_that_levanter_asks_for(store):
     async def asked():
         return (
             await dataset.async_len(),
-            await dataset.current_len(),
-            await dataset.wait_until_len_at_least(5),
-            await dataset.final_length_is_known(),
             await dataset.get_batch([]),
             (await dataset.getitem_async(3)).example,
         )
 
-    assert asyncio.run(asked()) == (37, 37, 37, True, [], 3)
+    assert asyncio.run(asked()) == (37, [], 3)
     assert dataset.is_finite()
-    assert dataset.as_async_dataset() is dataset
     assert isinstance(get(dataset, [0])[0], LmRow)
     with pytest.raises(IndexError):
         get(dataset, [37])

@@ -83,24 +83,6 @@ class AsyncRows:
         """Examples of the run."""
         return len(self.dataset)
 
-    # asked by Levanter before 2025-06: a store does not grow while it is open
-
-    async def final_length_is_known(self) -> bool:
-        """Always: see `is_finite`."""
-        return True
-
-    async def current_len(self) -> int | None:
-        """Examples of the run; None: it is endless."""
-        return len(self.dataset) if self.dataset.is_finite else None
-
-    async def wait_until_len_at_least(self, length: int) -> int:
-        """Examples of the run; of an endless one, as many as are asked for."""
-        return len(self.dataset) if self.dataset.is_finite else length
-
-    def as_async_dataset(self) -> AsyncRows:
-        """Itself."""
-        return self
-
     def __repr__(self) -> str:
         return f"AsyncRows({self.dataset.fingerprint[:12]})"
 

@@ -1,8 +1,8 @@
 """Where the documents of a splice are, as records under the names that users of Levanter know.
 
 One idea: a base tells where documents are, and how they are shuffled unless the splices say. Its
-other fields (weights, the rule of a mixture) are for training on the base itself: they are
-accepted, so that a configuration loads unchanged, and ignored.
+other fields (weights, the rule of a mixture) are for training on the base itself: `lm_from_config`
+uses them; a splice accepts them, so that a configuration loads unchanged, and ignores them.
 
 The store of a configured dataset: opened, or built from local text.
 
@@ -152,7 +152,7 @@ class LMMixtureDatasetConfig:
         shuffle: the shuffle of splices that have none of their own: True, False, a number of rows,
             a `BlockShuffle`, or a mapping of its fields.
         train_weights, shuffle_per_epoch, permutation_type, stop_strategy, mixture_block_size,
-            num_validation_sequences, cache_options: ignored.
+            num_validation_sequences, cache_options: ignored by splices; see `lm_from_config`.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
