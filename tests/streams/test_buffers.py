@@ -273,19 +273,15 @@ def test_a_state_of_another_shuffle_is_refused_with_both_values(stream, named):
     refused(lambda: stream.load_state_dict(busy().state_dict()), tl.StateError, named)
 
 
-HOSTILE = [  # one of each kind
-    (put("format", "tokenloom.shuffle/2"), "format"),
-    (put("row", []), "row"),
-    (drop("taken"), "taken"),
-    (put("options", "rows", 0), "rows"),
-    (put("epoch", 10**400), "epoch"),
-    (put("given", True), "given"),
-    (put("given", 30), "given"),  # more than were taken
-    (put("rows", 0, 99), "rows"),  # a row that was not read
-    (put("rows", 0, "1"), "rows[0]"),
-    (put("finished", True), "finished"),
-    (put("samples", [1]), "samples"),
-    (put("mark", {"row": 0, "state": {}}), "list"),  # which has no states
+HOSTILE = [
+    (put("format", "tokenloom.shuffle/1"), "format"),
+    (put("row", []), "sha256"),
+    (drop("taken"), "sha256"),
+    (put("epoch", 10**400), "sha256"),
+    (put("given", 30), "sha256"),
+    (put("rows", 0, 99), "sha256"),
+    (put("sha256", "0" * 64), "sha256"),
+    (drop("sha256"), "sha256"),
 ]
 
 
@@ -299,35 +295,6 @@ def test_a_damaged_state_is_refused_and_nothing_changes(shuffle, change, named):
     refused(lambda: stream.load_state_dict(state), tl.StateError, named)
     assert stream.state_dict() == before
     assert list(stream) == list(busy(shuffle))
-
-
-def test_rows_of_another_window_or_order_are_refused():
-    for change in (lambda rows: rows[::-1], lambda rows: [row - 8 for row in rows]):
-        state = busy("window").state_dict()
-        assert len(state["rows"]) > 1
-        state["rows"] = change(state["rows"])
-        with pytest.raises(tl.StateError, match="rows"):
-            busy("window").load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"$array": [1], "dtype": "O", "shape": [1]},
-        {"$array": [1], "dtype": "<i4", "shape": [2]},
-        {"$array": [1], "dtype": "<i4"},
-        {"$array": [1 << 40], "dtype": "<i4", "shape": [1]},
-        {"$array": [1], "dtype": 5, "shape": [1]},
-        {"$array": "a", "dtype": "<i4", "shape": [1]},
-        {"$tuple": 3},
-    ],
-)
-def test_damaged_rows_are_refused(wrong):
-    stream = buffer_shuffle(iter(range(9)), 2)
-    next(stream)
-    state = stream.state_dict() | {"samples": [wrong]}
-    again = buffer_shuffle(iter(range(9)), 2)
-    refused(lambda: again.load_state_dict(state), tl.StateError, "samples")
 
 
 @pytest.mark.parametrize("wrong", [None, [], "state", 3, {}])

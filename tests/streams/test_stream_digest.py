@@ -14,10 +14,10 @@ import pytest
 from tokenloom.streams import stream_packer
 
 GOLDEN = {
-    "sequential": "1f8e8ff0df9b8591dc8f75800f400372",
-    "bin": "4547c69522d3bd2b5b85690d917217be",
-    "multipack": "3cd82b781b0b97e5a9c66f572248c566",
-    "one_doc": "3a0a892b8c14a1373fea3ed3f24f78c9",
+    "sequential": "9880e387070a5482a0e5f64149efe04d",
+    "bin": "3b0cdf4e8cca63384587d0d92359a17d",
+    "multipack": "cbb35e24bbbebaefcd0fa78748a1797b",
+    "one_doc": "603de3bc72f8b8f567dad8d4498e40f5",
 }
 
 DRAWS = 50  # settings for each mode

@@ -404,28 +404,15 @@ def test_options_that_a_mode_does_not_use_do_not_matter():
     assert packer.load_state_dict(busy("sequential").state_dict()) == 0
 
 
-HOSTILE = [  # one of each kind
-    (put("format", "tokenloom.packer/2"), "format"),
-    (put("token", []), "token"),
-    (put("options", "group_docs", 3), "group_docs"),  # an option of another mode
-    (drop("options", "bins_per_pack"), "options.bins_per_pack"),
-    (put("options", "seq_len", "8"), "options.seq_len"),
-    (put("options", "seq_len", 1), "seq_len"),
-    (put("counters", "rows", 1.0), "counters.rows"),
-    (put("counters", "tokens_observed", 10**400), "tokens_observed"),
-    (put("finished", 10**5000), "state"),  # too long to be shown
-    (drop("counters", "documents_seen"), "counters.documents_seen"),
-    (put("counters", "cells", 10), "cells"),  # more cells than rows
-    (put("counters", "documents_seen", 99), "seen"),
-    (put("finished", True), "finished"),  # but pieces wait
-    (put("tokens", "abc"), "tokens"),
-    (put("tokens", 0, -5), "tokens"),
-    (drop("tokens", 0), "lengths"),
-    (put("lengths", 0, 4), "lengths"),
-    (drop("documents", 0), "documents"),
-    (put("continues", 0, 2), "continues"),
-    (put("rows", 0, 99), "rows"),
-    (put("rows", []), "pieces"),  # no row is ready
+HOSTILE = [
+    (put("format", "tokenloom.packer/1"), "format"),
+    (put("token", []), "sha256"),
+    (put("options", "group_docs", 3), "sha256"),
+    (put("finished", 10**5000), "sha256"),  # too long to be written
+    (drop("counters", "documents_seen"), "sha256"),
+    (put("tokens", 0, -5), "sha256"),
+    (drop("documents", 0), "sha256"),
+    (put("sha256", None), "sha256"),
 ]
 
 
@@ -437,22 +424,6 @@ def test_a_damaged_state_is_refused_and_nothing_changes(change, named):
     before = packer.state_dict()
     refused(lambda: packer.load_state_dict(state), tl.StateError, named)
     assert packer.state_dict() == before
-
-
-@pytest.mark.parametrize(
-    ("mode", "change"),
-    [
-        ("sequential", put("rows", [1])),
-        ("sequential", put("continues", -1, 1)),
-        ("one_doc", put("rows", [1, 1, 1])),
-        ("one_doc", put("rows", [2, 1, 1, 1, 1, 1])),
-    ],
-)
-def test_every_mode_has_laws_of_its_own(mode, change):
-    state = busy(mode).state_dict()
-    change(state)
-    with pytest.raises(tl.StateError):
-        busy(mode).load_state_dict(state)
 
 
 @pytest.mark.parametrize("wrong", [None, [], "state", 3, {}])

@@ -19,10 +19,16 @@ docs/streams.md.
 """
 
 from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
-from tokenloom.streams.checkpoint import Offset, locate_row, read_offsets, write_offsets
+from tokenloom.streams.checkpoint import (
+    ContinuedStream,
+    continue_interleave,
+    locate_row,
+    read_offsets,
+    write_offsets,
+)
 from tokenloom.streams.interleaved import interleave
-from tokenloom.streams.other_trainers import ContinuedStream, continue_interleave
 from tokenloom.streams.pack import packing_stats, stream_packer
+from tokenloom.streams.picking import Offset
 
 __all__ = [
     "ContinuedStream",

@@ -24,19 +24,60 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from tokenloom.arguments import count_of
+import numpy as np
+
+from tokenloom.arguments import MAX_COUNT, check_between, count_of
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, InputError, StateError
-from tokenloom.random.keys import draw, key
-from tokenloom.streams import buffer_state
-from tokenloom.streams.buffer_state import FeedMark, HeldSamples, ShuffleOptions, window_order
+from tokenloom.random.keys import check_seed, draw, key
+from tokenloom.random.permute import permutations
 from tokenloom.streams.feeds import Feed
-from tokenloom.streams.samples import to_plain
+from tokenloom.streams.samples import revived, to_plain
+from tokenloom.streams.state import check_same, opened, sealed
 
 __all__ = ["ShuffledStream", "budget_rows", "buffer_shuffle", "window_shuffle"]
 
+FORMAT = "tokenloom.shuffle/2"
+
+MAX_ROWS = 1 << 31
+
 END = object()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShuffleOptions:
+    """How a stream is shuffled.
+
+    Attributes:
+        kind: "buffer" or "window".
+        rows: rows of the buffer, or of a shuffle window.
+        seed: seed of the run.
+        name: name of the source; together with the seed it determines the order.
+        epochs: passes over the source, each in an order of its own; None: endless.
+    """
+
+    kind: Literal["buffer", "window"]
+    rows: int
+    seed: int
+    name: str
+    epochs: int | None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        check_between("rows", self.rows, 1, MAX_ROWS)
+        check_between("epochs", self.epochs, 1, MAX_COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedMark:
+    """The state of a source itself, after `row` rows of a pass."""
+
+    row: int
+    state: Any
 
 
 def buffer_shuffle(
@@ -102,6 +143,14 @@ def budget_rows(tokens: int, seq_len: int, *, multiple_of: int = 1) -> int:
     return rows
 
 
+def _window_order(options: ShuffleOptions, epoch: int, number: int, count: int) -> list[int]:
+    """The rows of a shuffle window of `count` rows in the order they are given, last first."""
+    word = key(options.seed, options.name, "stream", "window", epoch, number)
+    order = permutations(count, [word]).forward(np.arange(count, dtype=np.uint64))
+    first = number * options.rows
+    return [first + row for row in order[::-1].tolist()]
+
+
 @functools.lru_cache(maxsize=64)
 def _draws(seed: int, name: str, epoch: int) -> int:
     return key(seed, name, "stream", "buffer", epoch)
@@ -162,7 +211,7 @@ class ShuffledStream:
         if self.options.kind == "window" and self._held:
             number = self._given // self.options.rows
             values = dict(self._held)
-            order = window_order(self.options, self._epoch, number, len(values))
+            order = _window_order(self.options, self._epoch, number, len(values))
             self._held = [(row, values[row]) for row in order]
 
     def _read(self) -> tuple[int, Any]:
@@ -206,16 +255,17 @@ class ShuffledStream:
         """What is held, as JSON: row numbers, or rows if the source cannot be read again."""
         self._check_whole()
         marks = self._needed_marks() or [FeedMark(self._feed.row, self._feed.state())]
-        held = HeldSamples(
+        return sealed(
+            FORMAT,
+            asdict(self.options),
             epoch=self._epoch,
             given=self._given,
             taken=self._feed.row,
             finished=self._finished,
             rows=[row for row, _ in self._held],
             samples=self._samples() if self._feed.once and not self._feed.stateful else None,
-            mark=marks[0] if self._feed.stateful else None,
+            mark=asdict(marks[0]) if self._feed.stateful else None,
         )
-        return buffer_state.dump(self.options, held)
 
     def _samples(self) -> list[Any]:
         try:
@@ -231,36 +281,40 @@ class ShuffledStream:
         """Resume where a state was saved; rows that were held are read again.
 
         Raises:
-            StateError: it is damaged, of another shuffle, or the source cannot resume there. The
-                shuffle is then unchanged, unless the source fails while it is read.
+            StateError: it was changed, is of another shuffle, or the source cannot resume there.
+                The shuffle is then unchanged, unless the source fails while it is read.
         """
-        held = buffer_state.load(self.options, state)
-        first = held.oldest if held.samples is None else held.taken
-        first, inner = (first, None) if held.mark is None else (held.mark.row, held.mark.state)
+        held = opened(FORMAT, state)
+        check_same("shuffle", held["options"], asdict(self.options))
+        rows, taken, samples = held["rows"], held["taken"], held["samples"]
+        first, inner = min(rows, default=taken) if samples is None else taken, None
+        if held["mark"] is not None:
+            first, inner = held["mark"]["row"], held["mark"]["state"]
         problem = self._feed.problem(first, inner)
         if problem:
             raise StateError(f"sources.{self.options.name}: {problem}.")
         self._broken = True  # until the source is there
-        self._feed.seek(first, held.epoch, inner)
+        self._feed.seek(first, held["epoch"], inner)
         self._marks = [FeedMark(first, inner)] if inner is not None else []
-        self._epoch, self._given = held.epoch, held.given
-        self._dry, self._finished = False, held.finished
-        self._held = self._read_again(held)
+        self._epoch, self._given = held["epoch"], held["given"]
+        self._dry, self._finished = False, held["finished"]
+        if samples is None:
+            self._held = self._read_again(rows, taken)
+        else:
+            self._held = list(zip(rows, map(revived, samples), strict=True))
         self._broken = False
 
-    def _read_again(self, held: HeldSamples) -> list[tuple[int, Any]]:
-        if held.samples is not None:
-            return list(zip(held.rows, held.samples, strict=True))
-        wanted = set(held.rows)
+    def _read_again(self, rows: list[int], taken: int) -> list[tuple[int, Any]]:
+        wanted = set(rows)
         found: dict[int, Any] = {}
-        self._held = [(row, END) for row in held.rows]  # so that their marks are kept
-        while self._feed.row < held.taken:
+        self._held = [(row, END) for row in rows]  # so that their marks are kept
+        while self._feed.row < taken:
             row, value = self._read()
             if value is END:
                 raise StateError(
                     f"sources.{self.options.name}: it ends after {row:,} rows, but the state is "
-                    f"after {held.taken:,}. Give the source that it was saved with."
+                    f"after {taken:,}. Give the source that it was saved with."
                 )
             if row in wanted:
                 found[row] = value
-        return [(row, found[row]) for row in held.rows]
+        return [(row, found[row]) for row in rows]

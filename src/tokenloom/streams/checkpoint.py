@@ -10,44 +10,41 @@ One idea: a checkpoint is a list of counts by spec, and outlives the list of sou
 - If some specs of a checkpoint are not active, a second key, `"active"`, lists those that are.
 
 The picks of a run are the sum of its rows, so `interleave(offsets=…)` resumes with the same ties.
-For the complete state of a stream use its `state_dict()`.
+`continue_interleave` refuses a checkpoint from which a run of another trainer would not continue
+exactly. The generator that the other trainer breaks ties with was never saved, so between equal
+counts the order is ours. For the complete state of a stream use its `state_dict()`.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenloom.arguments import MAX_COUNT, count_of, one_of
+from tokenloom.arguments import MAX_COUNT, check_options, count_of, one_of, wrong_type
 from tokenloom.errors import ConfigError, StateError
+from tokenloom.streams.interleaved import MixedStream, interleave
+from tokenloom.streams.picking import Offset
 
-__all__ = ["Offset", "align_rows", "locate_row", "read_offsets", "write_offsets"]
+__all__ = [
+    "ContinuedStream",
+    "align_rows",
+    "continue_interleave",
+    "locate_row",
+    "read_offsets",
+    "write_offsets",
+]
 
 KEYS = ("row_offset", "token_offset")
 
+SETTINGS = ("length", "stop", "epochs", "seed", "rank", "world_size", "drop_last", "totals")
 
-@dataclass(frozen=True, slots=True)
-class Offset:
-    """How much of a source was consumed.
-
-    Attributes:
-        rows: samples, without the passes that all sources have completed.
-        tokens: tokens of these samples.
-
-    >>> write_offsets({"wiki": Offset(rows=3, tokens=120)})
-    {'datasets': [{'spec': 'wiki', 'row_offset': 3, 'token_offset': 120}]}
-    """
-
-    rows: int = 0
-    tokens: int = 0
-
-    def __post_init__(self) -> None:
-        count_of("rows", self.rows)
-        count_of("tokens", self.tokens)
+TIES = (
+    "order: between specs that have consumed equally much, which one comes first is decided by "
+    "tokenloom's hash; the generator of the other trainer is not in its checkpoint."
+)
 
 
 def read_offsets(
@@ -134,6 +131,54 @@ def write_offsets(
     kept.pop("active", None)
     mark = {"active": mixed} if len(mixed) < len(current) + len(others) else {}
     return kept | {"datasets": current + others} | mark
+
+
+class ContinuedStream(NamedTuple):
+    """A stream that goes on where another trainer stopped.
+
+    Attributes:
+        stream: the samples that were not consumed yet.
+        notes: what is not as it would have been there, a sentence each.
+
+    >>> saved = {"datasets": [{"spec": "a", "row_offset": 1, "token_offset": 2}]}
+    >>> made = continue_interleave(saved, {"a": [[1, 1], [2]]})
+    >>> [sample.row for sample in made.stream], made.notes[0].partition(":")[0]
+    ([1], 'order')
+    """
+
+    stream: MixedStream
+    notes: tuple[str, ...]
+
+
+def continue_interleave(
+    checkpoint: Mapping[str, Any], sources: Mapping[str, Any], **settings: Any
+) -> ContinuedStream:
+    """The stream of these sources after what a checkpoint says was consumed.
+
+    Args:
+        checkpoint: ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``.
+        sources: spec → source, as for `interleave`; in the order in which they were.
+        settings: length, stop, epochs, seed, rank, world_size, drop_last and totals of
+            `interleave`. The rule is "least_consumed", by tokens, with equal weights.
+
+    Raises:
+        StateError: the checkpoint lacks a count, or its specs are not those of the sources.
+
+    >>> saved = {"datasets": [{"spec": "a", "row_offset": 2, "token_offset": 4},
+    ...                       {"spec": "b", "row_offset": 1, "token_offset": 9}]}
+    >>> stream, notes = continue_interleave(saved, {"a": [[1, 1]] * 5, "b": [[2] * 9] * 2})
+    >>> [(sample.source, sample.row) for sample in stream]
+    [('a', 2), ('a', 3), ('a', 4), ('b', 1)]
+    >>> len(notes)
+    1
+    """
+    check_options("continue_interleave", settings, SETTINGS)
+    if not isinstance(checkpoint, Mapping):
+        raise wrong_type("checkpoint", checkpoint, "an object with the key 'datasets'")
+    offsets = read_offsets(checkpoint, sources)  # also refuses a damaged one
+    _check_entries(checkpoint.get("datasets", ()), sources)
+    stream = interleave(sources, rule="least_consumed", cost="tokens", offsets=offsets, **settings)
+    return ContinuedStream(stream, (TIES,))
 
 
 def align_rows(rows: Mapping[str, int], totals: Mapping[str, int | None]) -> dict[str, int]:
@@ -250,3 +295,29 @@ def _damaged(problems: list[str]) -> StateError:
         "\n".join(problems[:20] + more)
         + "\nIt is not a checkpoint of offsets. Allowed: what write_offsets wrote."
     )
+
+
+def _check_entries(entries: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -> None:
+    """Refuse what would not go on exactly; all reasons at once."""
+    known = {entry["spec"]: entry for entry in entries}
+    problems = [
+        f"datasets: no entry for {spec!r}. It was not part of that run, so nothing says where it "
+        "starts; read_offsets starts it at the smallest count of the others."
+        for spec in sources
+        if spec not in known
+    ]
+    problems += [
+        f"datasets: the entry of {spec!r} has no source. Without it the others would come in "
+        "another order; name it, or use read_offsets to go on without it."
+        for spec in known
+        if spec not in sources
+    ]
+    problems += [
+        f"datasets: the entry of {spec!r} has no {key}, which decides when its rows come. Use "
+        "read_offsets, which takes the smallest count of the others."
+        for spec, entry in known.items()
+        for key in ("row_offset", "token_offset")
+        if entry.get(key) is None
+    ]
+    if problems:
+        raise StateError("\n".join(problems))

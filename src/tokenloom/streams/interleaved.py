@@ -25,22 +25,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from tokenloom.arguments import by_name, count_of, wrong_type
 from tokenloom.errors import ConfigError, InputError, StateError, plural
-from tokenloom.streams import mix_state
-from tokenloom.streams.checkpoint import Offset
 from tokenloom.streams.feeds import Feed
-from tokenloom.streams.picking import MixOptions, Position, choose, shares
+from tokenloom.streams.picking import MixOptions, Offset, Position, choose, shares
 from tokenloom.streams.samples import Sample, loss_tokens_of, tokens_of
+from tokenloom.streams.state import check_same, opened, sealed
 
 __all__ = ["Length", "MixedStream", "Sample", "interleave"]
 
 Length = Callable[[Any], int]
 
 log = logging.getLogger("tokenloom")
+
+FORMAT = "tokenloom.interleave/2"
 
 END = object()
 
@@ -213,16 +214,32 @@ class MixedStream:
             name: None if self._positions[name].ended else feed.state()
             for name, feed in self._feeds.items()
         }
-        return mix_state.dump(self.options, self._positions, self._finished, states)
+        return sealed(
+            FORMAT,
+            self.options.described(),
+            picks=self._picks,
+            finished=self._finished,
+            sources=[
+                {"name": name, **asdict(at), "state": states[name]}
+                for name, at in self._positions.items()
+            ],
+        )
 
     def load_state_dict(self, state: Any) -> None:
         """Resume where a state was saved, with any number of ranks.
 
         Raises:
-            StateError: it is damaged, of another mix, or a source cannot resume there. The stream
-                is then unchanged, unless a source fails to load its own state.
+            StateError: it was changed, is of another mix, or a source cannot resume there. The
+                stream is then unchanged, unless a source fails to load its own state.
         """
-        positions, finished, states = mix_state.load(self.options, state)
+        held = opened(FORMAT, state)
+        self._check_same(held["options"])
+        found = {each["name"]: each for each in held["sources"]}
+        positions = {
+            name: Position(**{each.name: found[name][each.name] for each in fields(Position)})
+            for name in self.options.sources
+        }
+        states = {name: each["state"] for name, each in found.items()}
         open_ones = [name for name, at in positions.items() if not at.ended]
         problems = [
             f"sources.{name}: {problem}"
@@ -235,9 +252,20 @@ class MixedStream:
         for name in open_ones:
             at = positions[name]
             self._feeds[name].seek(at.row, at.epoch, states[name])
-        self._positions, self._finished = positions, finished
-        self._picks = sum(at.rows for at in positions.values())
+        self._positions, self._finished = positions, held["finished"]
+        self._picks = held["picks"]
         self._broken = False
+
+    def _check_same(self, saved: dict[str, Any]) -> None:
+        # weights under other names always differ: listing them would add nothing
+        renamed = set(saved["sources"]) != set(self.options.sources)
+        check_same(
+            "mix",
+            saved,
+            self.options.described(),
+            but=["weights"] if renamed else [],
+            remedy=". To continue with other sources, use tokenloom.streams.read_offsets",
+        )
 
     # -- where it is -----------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -186,39 +186,6 @@ class Row:
     documents: Int64
 
 
-class StreamPacker(Protocol):
-    """Documents in, rows out. `stream_packer` makes one."""
-
-    @property
-    def spec(self) -> PackerSpec:
-        """How it packs."""
-
-    @property
-    def stats(self) -> StreamStats:
-        """What was added, and how full the popped rows were."""
-
-    def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
-        """Add one document: token ids, and its number; default: its place in the stream."""
-
-    def can_pop(self) -> bool:
-        """Whether a row is ready."""
-
-    def pop(self) -> Row:
-        """The next row."""
-
-    def finish(self) -> None:
-        """End the input: waiting pieces become rows, padded with filler."""
-
-    def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
-        """Yield all rows of these documents and finish the packer."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that it holds, as JSON."""
-
-    def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
-        """Resume where a state was saved; returns the number of buffered tokens discarded."""
-
-
 @near_misses("stream_packer")
 def stream_packer(
     mode: str,
@@ -261,7 +228,7 @@ def stream_packer(
     [20 21  2  0] [1 1 1 0] [1] [False]
     """
     given = locals()
-    return _Packer(PackerSpec(**{name: given[name] for name in field_names(PackerSpec)}))
+    return StreamPacker(PackerSpec(**{name: given[name] for name in field_names(PackerSpec)}))
 
 
 def packing_stats(segment_ids: ArrayLike) -> RowStats:
@@ -286,8 +253,12 @@ def packing_stats(segment_ids: ArrayLike) -> RowStats:
 
 
 # -- the packer --------------------------------------------------------------------------------
-class _Packer:
-    """See `StreamPacker`."""
+class StreamPacker:
+    """Documents in, rows out; `stream_packer` makes one.
+
+    Args:
+        spec: how it packs.
+    """
 
     def __init__(self, spec: PackerSpec) -> None:
         self.spec, self._mode = spec, MODES[spec.mode]
@@ -301,9 +272,11 @@ class _Packer:
 
     @property
     def stats(self) -> StreamStats:
+        """What was added, and how full the popped rows were."""
         return StreamStats(**self._counts)
 
     def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
+        """Add one document: token ids, and its number; default: its place in the stream."""
         counts, spec = self._counts, self.spec
         seen = counts["documents_seen"]
         if self._finished:
@@ -336,15 +309,18 @@ class _Packer:
             self._cells = sum(map(len, self._pending))
 
     def finish(self) -> None:
+        """End the input: waiting pieces become rows, padded with filler."""
         if not self._finished:
             self._finished = True
             self._ready.extend(self._mode.rest(self._pending, self.spec))
             self._pending, self._cells = [], 0
 
     def can_pop(self) -> bool:
+        """Whether a row is ready."""
         return bool(self._ready)
 
     def pop(self) -> Row:
+        """The next row."""
         if not self._ready:
             todo = "There are no more." if self._finished else "Add documents, or call finish()."
             raise IndexError(f"pop: no row is ready. {todo}")
@@ -358,7 +334,10 @@ class _Packer:
         return _row(pieces, self.spec)
 
     def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
-        """See `StreamPacker`. At every row, `stats.documents_seen` documents have been added."""
+        """Yield all rows of these documents and finish the packer.
+
+        At every row, `stats.documents_seen` documents have been added.
+        """
         yield from self._popped()  # rows of a restored state, before any document is added
         for tokens in documents:
             self.add(tokens)
@@ -371,10 +350,12 @@ class _Packer:
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
+        """Everything that it holds, as JSON."""
         held = HeldPieces(self.stats, self._finished, self._pending, self._ready)
         return dump(self.spec, held)
 
     def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
+        """Resume where a state was saved; returns the number of buffered tokens discarded."""
         one_of("on_mode_change", on_mode_change, ("refuse", "discard"))
         saved, held = load(self.spec, state, other_mode=on_mode_change == "discard")
         if saved.mode == self.spec.mode:

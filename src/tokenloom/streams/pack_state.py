@@ -2,7 +2,7 @@
 
 One idea: in every mode, a packer holds *pieces* (stretches of documents) in two queues: rows that
 are made but not popped (`ready`), and after them the pieces that wait (`pending`). So there is one
-state for all modes, checked by the same few laws.
+state for all modes.
 
 The JSON is flat. Two rows of 2 and 1 pieces are ready, a piece of 5 tokens waits::
 
@@ -15,20 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arguments import MAX_COUNT, check_between, one_of
+from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
-from tokenloom.streams.state import as_json, broken, check_same, damaged, not_counts, read_as, shown
+from tokenloom.streams.state import check_same, opened, sealed
 
 __all__ = ["FORMAT", "HeldPieces", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
 
-FORMAT = "tokenloom.packer/1"
+FORMAT = "tokenloom.packer/2"
 
 MAX_TOKEN = (1 << 31) - 1
 
@@ -40,8 +40,6 @@ USES = {  # options that only some modes use
     "multipack": ("packing_max_docs_per_bin", "group_docs"),
     "one_doc": (),
 }
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +216,7 @@ class HeldPieces:
 def dump(spec: PackerSpec, held: HeldPieces) -> dict[str, Any]:
     """The state as JSON."""
     pieces = held.pieces
-    return as_json(
+    return sealed(
         FORMAT,
         spec.options(),
         counters=asdict(held.stats),
@@ -229,19 +227,6 @@ def dump(spec: PackerSpec, held: HeldPieces) -> dict[str, Any]:
         lengths=[len(piece) for piece in pieces],
         tokens=np.concatenate([p.tokens for p in pieces]).tolist() if pieces else [],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    format: Literal["tokenloom.packer/1"]
-    options: PackerSpec
-    counters: StreamStats
-    finished: bool
-    rows: Any
-    documents: Any
-    continues: Any
-    lengths: Any
-    tokens: Any
 
 
 def load(
@@ -255,31 +240,19 @@ def load(
         other_mode: let the mode differ, and the options that only some modes use.
 
     Raises:
-        StateError: it is damaged, or of another packer; the message lists every problem.
+        StateError: it was changed, or is of another packer.
     """
-    read = read_as(_State, state)
-    saved = read.options
-    _check_keys(state["options"], saved)
+    read = opened(FORMAT, state)
+    saved = PackerSpec(**read["options"])
     _check_same(saved, spec, other_mode)
-    problems = _counter_problems(read.counters, saved.width)
-    ready, pending = _pieces(read, problems)
-    held = HeldPieces(read.counters, read.finished, pending, ready)
-    problems += [] if problems else _queue_problems(saved, held)
-    if problems:
-        raise damaged(problems)
-    return saved, held
-
-
-def _check_keys(found: dict[str, Any], saved: PackerSpec) -> None:
-    named = saved.options()
-    wrong = [f"state.options.{key}: missing" for key in named if key not in found]
-    wrong += [
-        f"state.options.{key}: not an option of mode {saved.mode!r}"
-        for key in found
-        if key not in named
-    ]
-    if wrong:
-        raise damaged(wrong)
+    lengths, tokens = read["lengths"], np.array(read["tokens"], np.int32)
+    parts = np.split(tokens, np.cumsum(lengths, dtype=np.int64)[:-1]) if lengths else []
+    rows = zip(read["documents"], read["continues"], parts, strict=True)
+    pieces = [Piece(document, continues > 0, part) for document, continues, part in rows]
+    edges = [0, *accumulate(read["rows"])]
+    ready = [pieces[a:b] for a, b in pairwise(edges)]
+    stats = StreamStats(**read["counters"])
+    return saved, HeldPieces(stats, read["finished"], pieces[edges[-1] :], ready)
 
 
 def _check_same(saved: PackerSpec, spec: PackerSpec, other_mode: bool) -> None:
@@ -291,78 +264,3 @@ def _check_same(saved: PackerSpec, spec: PackerSpec, other_mode: bool) -> None:
     check_same(
         "packer", then, now, but=but, remedy=hint if only and saved.mode != spec.mode else ""
     )
-
-
-def _counter_problems(stats: StreamStats, width: int) -> list[str]:
-    wrong = not_counts({f"counters.{key}": value for key, value in asdict(stats).items()})
-    lost, cut = stats.tokens_discarded, stats.documents_truncated
-    filled = stats.documents_seen - stats.documents_empty
-    laws = {
-        "cells = rows x width": stats.cells == stats.rows * width,
-        "rows <= segments <= tokens": stats.rows <= stats.segments <= stats.tokens,
-        "tokens <= cells": stats.tokens <= stats.cells,
-        "transitions = segments - rows": stats.transitions == stats.segments - stats.rows,
-        "truncated <= seen - empty <= retained": cut <= filled <= stats.tokens_retained,
-        "truncated <= observed - retained": cut <= lost and (cut > 0) == (lost > 0),
-    }
-    return wrong or broken(laws, "state.counters")
-
-
-def _ints(key: str, value: Any, low: int, high: int, problems: list[str]) -> list[int]:
-    """A list of integers within bounds; anything wrong with it is added to `problems`."""
-    if type(value) is not list or not set(map(type, value)) <= {int}:
-        problems.append(f"state.{key}: found {type(value).__name__}, allowed: a list of integers")
-    elif value and not low <= min(value) <= max(value) <= high:
-        seen = min(value) if min(value) < low else max(value)
-        problems.append(f"state.{key}: found {shown(seen)}, allowed: {low} to {high}")
-    else:
-        return value
-    return []
-
-
-def _pieces(read: _State, problems: list[str]) -> tuple[list[list[Piece]], list[Piece]]:
-    """The ready rows, and the waiting pieces."""
-    rows = _ints("rows", read.rows, 1, MAX_TOKEN, problems)
-    documents = _ints("documents", read.documents, 0, MAX_COUNT, problems)
-    continues = _ints("continues", read.continues, 0, 1, problems)
-    lengths = _ints("lengths", read.lengths, 1, MAX_TOKEN, problems)
-    tokens = _ints("tokens", read.tokens, 0, MAX_TOKEN, problems)
-    count, cells = len(lengths), sum(lengths)
-    for ok, text in (
-        (len(documents) == count, f"documents: found {len(documents)} for {count} lengths"),
-        (len(continues) == count, f"continues: found {len(continues)} for {count} lengths"),
-        (sum(rows) <= count, f"rows: they add up to {sum(rows)} pieces, there are {count}"),
-        (cells == len(tokens), f"lengths: they add up to {cells}, there are {len(tokens)} tokens"),
-    ):
-        problems += [] if ok else [f"state.{text}"]
-    if problems:
-        return [], []
-    stops = np.cumsum(lengths, dtype=np.int64)
-    parts = np.split(np.array(tokens, np.int32), stops[:-1]) if count else []
-    pieces = [Piece(d, c > 0, t) for d, c, t in zip(documents, continues, parts, strict=True)]
-    edges = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
-    ready = [pieces[a:b] for a, b in pairwise(edges)]
-    return ready, pieces[edges[-1] :]
-
-
-def _queue_problems(spec: PackerSpec, held: HeldPieces) -> list[str]:
-    """Problems of queues that this spec cannot produce."""
-    line, single, width = spec.mode == "sequential", spec.mode == "one_doc", spec.width
-    waiting = {"bin": spec.packing_buffer_docs, "multipack": spec.group_docs, "one_doc": 1}
-    most = (1 if single else spec.packing_max_docs_per_bin or MAX_TOKEN) if not line else MAX_TOKEN
-    cells = sum(map(len, held.pending))
-    full = held.ready[:-1] if held.finished else held.ready  # the last one may be short
-    laws = {
-        "a finished packer leaves nothing waiting": not (held.finished and held.pending),
-        "no piece has more cells than a row": all(len(p) <= width for p in held.pieces),
-        "no row has more tokens than cells": all(sum(map(len, r)) <= width for r in held.ready),
-        f"no row has more than {most} pieces": all(len(row) <= most for row in held.ready),
-        "pieces are packed as soon as there are enough": (
-            cells < width if line else len(held.pending) < waiting[spec.mode]
-        ),
-        "sequential rows are full": not line or all(sum(map(len, row)) == width for row in full),
-        "a document continues only at the start of a row": (
-            not line or not any(p.continues for row in (*held.ready, held.pending) for p in row[1:])
-        ),
-    }
-    return broken(laws)

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.arguments import by_name, check_between, one_of
+from tokenloom.arguments import by_name, check_between, count_of, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed, child, draw, key
 
-__all__ = ["MixOptions", "Position", "choose", "shares"]
+__all__ = ["MixOptions", "Offset", "Position", "choose", "shares"]
 
 STOPS = ("all_exhausted", "first_exhausted", "repeat")
 
@@ -52,6 +52,27 @@ class Position:
     epoch: int = 0
     row: int = 0
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How much of a source was consumed.
+
+    Attributes:
+        rows: samples, without the passes that all sources have completed.
+        tokens: tokens of these samples.
+
+    >>> from tokenloom.streams import write_offsets
+    >>> write_offsets({"wiki": Offset(rows=3, tokens=120)})
+    {'datasets': [{'spec': 'wiki', 'row_offset': 3, 'token_offset': 120}]}
+    """
+
+    rows: int = 0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        count_of("rows", self.rows)
+        count_of("tokens", self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,51 +1,67 @@
-"""The codec of stream states: how each of them is written, read, and refused.
+"""The states of streams: one JSON object each, sealed by the sha256 of its canonical text.
 
-One idea: a state is one JSON object, ``{"format": "tokenloom.…/1", "options": {…}, …}``, and a
-dataclass defines what it holds. `as_json` writes it. `read_as` binds it and reports every problem
-at once; `check_same` compares its options with those of the stream that loads it, and shows both
-values. What JSON types cannot express are *laws* between its numbers, which `broken` checks.
-Nothing that is read is trusted.
-
-Packers (`pack_state`), shuffles (`buffer_state`) and mixes (`mix_state`) use it.
+One idea: a state is ``{"format": "tokenloom.…/2", "options": {…}, …, "sha256": "…"}``. Whatever was
+changed after `state_dict()` gave it, by accident or by hand, has another sha256 and is refused, so
+nothing in it has to be checked again. `check_same` compares its options with those of the stream
+that loads it, and shows both values.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from tokenloom.arguments import MAX_COUNT
-from tokenloom.bind import BindError, bind
 from tokenloom.errors import StateError
 
-__all__ = ["as_json", "broken", "check_same", "damaged", "not_counts", "read_as", "shown"]
-
-T = TypeVar("T")
-
-LINES = 20  # problems that are listed
+__all__ = ["check_same", "opened", "sealed"]
 
 
-def as_json(name: str, options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+def sealed(name: str, options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     """A state as JSON; `name` is the name of its format.
 
-    >>> as_json("tokenloom.packer/1", {"mode": "bin"}, finished=False)
-    {'format': 'tokenloom.packer/1', 'options': {'mode': 'bin'}, 'finished': False}
+    >>> sealed("tokenloom.packer/2", {"mode": "bin"}, finished=False)["finished"]
+    False
     """
-    return {"format": name, "options": dict(options), **fields}
+    state = {"format": name, "options": dict(options), **fields}
+    return {**state, "sha256": _digest(state)}
 
 
-def read_as(record: type[T], state: Any) -> T:
-    """A state as a record.
+def opened(name: str, state: Any) -> dict[str, Any]:
+    """A state of this format as `sealed` made it.
 
     Raises:
-        StateError: it is not a state; the message lists every problem by its path.
+        StateError: it is another format, or was changed.
+
+    >>> opened("tokenloom.packer/2", sealed("tokenloom.packer/2", {}, rows=[]) | {"rows": [1]})
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.StateError: state: its sha256 does not match its content, so it was changed or
+    damaged. Load another checkpoint.
     """
+    if not isinstance(state, Mapping):
+        kind = type(state).__name__
+        raise StateError(f"state: found {kind}, allowed: what state_dict() gave.")
+    found = state.get("format")
+    if found != name:
+        raise StateError(f"state.format: found {found!r:.80}, allowed: {name!r}.")
+    content = {key: value for key, value in state.items() if key != "sha256"}
     try:
-        return bind(record, state, path="state")
-    except BindError as error:
-        raise damaged(error.problems) from None
-    except (ValueError, OverflowError, RecursionError):  # values that cannot even be printed
-        raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
+        is_whole = state.get("sha256") == _digest(content)
+    except (TypeError, ValueError, RecursionError):  # it is not JSON
+        is_whole = False
+    if not is_whole:
+        raise StateError(
+            "state: its sha256 does not match its content, so it was changed or damaged. Load "
+            "another checkpoint."
+        )
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_same(
@@ -80,28 +96,3 @@ def check_same(
         lines = [f"  {k}: the state has {then.get(k)!r}, this one {now.get(k)!r}" for k in keys]
         told = "\n".join([f"state: it belongs to another {what}:", *lines])
         raise StateError(f"{told}\nMake the {what} as it was{remedy}.")
-
-
-def damaged(problems: list[str]) -> StateError:
-    """The error that lists what is wrong with a state, one problem per line."""
-    more = [f"and {len(problems) - LINES} more"] if len(problems) > LINES else []
-    return StateError("\n".join([*problems[:LINES], *more, "It is not what state_dict() gave."]))
-
-
-def not_counts(counts: Mapping[str, int]) -> list[str]:
-    """A problem for each number that is not a count, by its path in the state."""
-    return [
-        f"state.{path}: found {shown(value)}, allowed: 0 to 2^63 - 1"
-        for path, value in counts.items()
-        if not 0 <= value <= MAX_COUNT
-    ]
-
-
-def broken(laws: Mapping[str, bool], where: str = "state") -> list[str]:
-    """A problem for each law that does not hold."""
-    return [f"{where}: {law}, but it does not hold" for law, holds in laws.items() if not holds]
-
-
-def shown(value: int) -> str:
-    """A number as text, unless it is too long to read."""
-    return str(value) if abs(value) < 1 << 100 else "a very long number"
