@@ -144,7 +144,7 @@ def test_a_failing_load_is_heard_by_all_who_wait_and_nothing_is_left_behind():
     assert heard == ["the disk is gone"] * 8
     assert len(calls) < 8  # most of them waited
     assert cache.stats().blocks == 0
-    assert cache._flights == {}
+    assert cache._loads == {}
     assert [one[0] for one in cache.get_many("ab", loader([], "ab"))] == [97, 98]
 
 

@@ -12,8 +12,8 @@ from toyruns import KINDS, toy_store
 import tokenloom as tl
 from tokenloom.inspect import simulate_run
 from tokenloom.store import reader
+from tokenloom.store.ahead import Underway
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.derived.underway import Underway
 from tokenloom.testing import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -18,7 +18,9 @@ from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
-from tokenloom.store.cache import BlockCache, Fetchers
+from tokenloom.store.ahead import Fetchers
+from tokenloom.store.byte_source import parallel_reads
+from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
@@ -188,7 +190,7 @@ class RowReader:
     @lazy
     def _fetchers(self) -> Fetchers | None:
         """Threads for a source that answers several requests at once."""
-        parallel = getattr(self._line.reader.source, "parallel", 1)
+        parallel = parallel_reads(self._line.reader.source)
         return Fetchers(parallel) if parallel > 1 else None
 
     def drop_ahead(self) -> None:

@@ -19,8 +19,8 @@ from tokenloom.foreign.foreign_reader import ForeignReader, lines_of, pages_name
 from tokenloom.foreign.locations import as_stored
 from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import document_lengths
+from tokenloom.store.ahead import read_through
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import read_through
 from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
 from tokenloom.store.verify import VerifyReport
 

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
+from tokenloom.store.ahead import in_turn
 from tokenloom.store.byte_source import ByteSource, Range, drop_copies, read_exactly
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.store.handles import lazy
 from tokenloom.store.shard import corrupt

@@ -45,9 +45,9 @@ from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
+from tokenloom.store.ahead import read_through
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import read_through
 from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table

@@ -34,6 +34,7 @@ __all__ = [
     "checking",
     "drop_copies",
     "new_buffer",
+    "parallel_reads",
     "read_exactly",
 ]
 
@@ -68,6 +69,11 @@ class ByteSource(Protocol):
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """One buffer for every range, in the order asked; never fewer bytes than asked."""
+
+
+def parallel_reads(source: ByteSource) -> int:
+    """How many requests a source answers at the same time."""
+    return int(getattr(source, "parallel", 1))
 
 
 def read_exactly(source: ByteSource, ranges: Sequence[Range], root: str) -> list[Bytes]:

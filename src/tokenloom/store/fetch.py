@@ -4,16 +4,13 @@ One idea: a chunk that must be checked is just one more range of the request. Th
 it with the ranges that touch it, one call reads everything, and a range is delivered only after
 every chunk below it agreed with its crc32c. All counts are taken here, from that one call.
 
-A request may also be planned now and read later (`tokenloom.store.derived.underway`). A chunk that
-it is going to check is *claimed*: another request that touches it does not read all of it again,
-but waits for the verdict.
+A request may also be planned now and read later (`tokenloom.store.ahead`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,28 +29,21 @@ from tokenloom.store.byte_source import (
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 
 __all__ = [
-    "CHECKED",
-    "CLAIMED",
-    "Claimed",
     "FetchPlan",
     "FetchRules",
     "ReadCounters",
     "Took",
-    "chunks_below",
     "distinct",
     "fetch",
     "fetch_stretch",
     "joined",
     "plan_fetch",
     "ranges_of",
-    "settled",
 ]
 
 Int64 = NDArray[np.int64]
 
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
-
-CHECKED, CLAIMED = 1, 2  # what `OpenColumn.checked` has of a chunk
 
 
 @dataclass(slots=True)
@@ -258,15 +248,11 @@ def fetch(
     item = columns[0].dtype.itemsize
     whole = plan_fetch(columns, file, low, high, rules, cut)
     plan, start, _, doubt_file, doubt_chunk, wanted, took = whole
-    claimed = _claimed(columns, file, low, high)
     ranges = ranges_of(columns, plan)
     buffers = read_exactly(source, ranges, root)
     if len(doubt_chunk):
         with checking(source, ranges):
             _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
-    if claimed and not settled(claimed):  # whoever was to check them failed: once more, alone
-        views, more = fetch(source, columns, file, low, high, rules=rules, root=root, cut=cut)
-        return views, took._replace(retries=more.read_ops + more.retries)
     typed = [buffer.view(columns[0].dtype) for buffer in buffers]
     if len(buffers) == wanted == len(plan.request):
         return [typed[read] for read in plan.read.tolist()], took
@@ -282,45 +268,6 @@ def ranges_of(columns: Sequence[OpenColumn], plan: coalesce.ReadPlan) -> list[Ra
     offsets = (plan.start & BYTE_MASK).tolist()
     reads = zip(files, offsets, (plan.stop - plan.start).tolist(), strict=True)
     return [(names[f][0], names[f][1] + offset, size) for f, offset, size in reads]
-
-
-Claimed = tuple[OpenColumn, int]
-
-"""A chunk of a column that another request is going to check."""
-
-
-def _claimed(columns: Sequence[OpenColumn], file: Int64, low: Int64, high: Int64) -> list[Claimed]:
-    """The chunks below some ranges that other requests are going to check."""
-    if not any(column.claims for column in columns):
-        return []
-    found: dict[tuple[int, int], Claimed] = {}
-    for number, chunks in chunks_below(columns, file, low, high):
-        column = columns[number]
-        found |= {(number, c): (column, c) for c in chunks if column.checked[c] == CLAIMED}
-    return list(found.values())
-
-
-def chunks_below(
-    columns: Sequence[OpenColumn], file: Int64, low: Int64, high: Int64
-) -> Iterable[tuple[int, range]]:
-    """The file and the chunks of each range; of an empty one, none."""
-    inner = columns[0].inner
-    first, last = (low // inner).tolist(), (-(-high // inner)).tolist()
-    empty = (high <= low).tolist()
-    for number, a, b, is_empty in zip(file.tolist(), first, last, empty, strict=True):
-        yield number, range(a, a if is_empty else b)
-
-
-def settled(claimed: Sequence[Claimed]) -> bool:
-    """Whether all these chunks agree with their crc32c, now that they were checked elsewhere."""
-    for column, chunk in claimed:
-        check = column.claims.get(chunk)
-        if check is not None and column.checked[chunk] != CHECKED:
-            with contextlib.suppress(Exception):  # it is met again, and told, if it is read again
-                check()
-        if column.checked[chunk] != CHECKED:
-            return False
-    return True
 
 
 def _covered(start: Int64, stop: Int64) -> int:

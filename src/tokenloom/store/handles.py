@@ -23,6 +23,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import (
     TYPE_CHECKING,
@@ -31,6 +32,7 @@ from typing import (
     NoReturn,
     Protocol,
     TypeVar,
+    cast,
     overload,
     runtime_checkable,
 )
@@ -39,9 +41,7 @@ from typing import (
 # module held in the child, so whatever reading needs is imported before there are such threads.
 import numpy.ma  # noqa: F401
 
-__all__ = ["LOOK_AGAIN", "Bell", "Lock", "LockOwner", "Single", "ThreadOwner", "lazy", "lock_of"]
-
-Lock = threading.Lock
+__all__ = ["LockOwner", "Pending", "Single", "ThreadOwner", "lazy", "lock_of"]
 
 T = TypeVar("T")
 
@@ -75,29 +75,62 @@ class ThreadOwner(Protocol):
         """Let its threads end soon; it still answers, without them."""
 
 
-class Bell:
-    """Rung once; whoever waits for it goes on then, and nobody waits afterwards.
+class Pending(Generic[T]):
+    """A value that is made once, by the first thread that needs it; the others wait for it.
 
-    It guards nothing, so it needs no owner; in the child of a fork it is dropped with what it tells
-    about, because a thread that would have rung it is not there.
+    A thread that is interrupted while it makes the value leaves that to the next one. It guards
+    nothing, so it needs no owner; in the child of a fork it is dropped, because the thread that
+    was making it is not there.
+
+    Args:
+        make: makes the value.
+        nbytes: its size, where that is known before.
+
+    >>> square = Pending(lambda: 7 * 7)
+    >>> square.take() + square.take()
+    98
     """
 
-    __slots__ = ("_lock", "is_rung")
+    __slots__ = ("_error", "_made", "_make", "_takers", "_value", "is_over", "nbytes")
 
-    def __init__(self) -> None:
-        self.is_rung, self._lock = False, threading.Lock()
-        self._lock.acquire()
+    def __init__(self, make: Callable[[], T], nbytes: int = 0) -> None:
+        self._make: Callable[[], T] | None = make
+        self.nbytes, self.is_over = nbytes, False
+        self._value: T | None = None
+        self._error: Exception | None = None
+        self._takers: deque[object] = deque()  # the first one makes it
+        self._made = threading.Lock()
+        self._made.acquire()
 
-    def ring(self) -> None:
-        """Let all go on."""
-        self.is_rung = True
-        self._lock.release()
+    def take(self) -> T:
+        """The value.
 
-    def wait(self) -> None:
-        """Return when it was rung."""
-        while not self.is_rung:  # asked again and again: who rings may be interrupted
-            if self._lock.acquire(timeout=LOOK_AGAIN):
-                self._lock.release()
+        Raises:
+            Exception: what making it raised, in whichever thread.
+        """
+        me = object()
+        try:
+            self._takers.append(me)
+            while not self.is_over:  # asked again and again: whoever makes it may be interrupted
+                if self._takers[0] is me:
+                    self._begin()
+                elif self._made.acquire(timeout=LOOK_AGAIN):
+                    self._made.release()
+        finally:
+            self._takers.remove(me)
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def _begin(self) -> None:
+        assert self._make is not None
+        try:
+            self._value = self._make()
+        except Exception as error:  # noqa: BLE001 - raised by `take`, in every thread that asks
+            self._error = error
+        self.is_over = True
+        self._make = None
+        self._made.release()
 
 
 def lock_of(owner: LockOwner) -> threading.Lock:

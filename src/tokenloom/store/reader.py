@@ -29,9 +29,15 @@ from tokenloom.arguments import Place, Url, local_path, place
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, LocalSource, Traffic, came_short
+from tokenloom.store.ahead import Underway
+from tokenloom.store.byte_source import (
+    ByteSource,
+    LocalSource,
+    Traffic,
+    came_short,
+    parallel_reads,
+)
 from tokenloom.store.cache import BlockCache, process_cache
-from tokenloom.store.derived.underway import Underway
 from tokenloom.store.fetch import (
     FetchRules,
     ReadCounters,
@@ -83,8 +89,9 @@ class Reader:
         self.manifest, self.source, self.cache = manifest, source, cache
         self.path = self.folder = path  # of what it is, and of what is in it, for messages
         self.root, self.identity = root or os.path.abspath(path), identity
-        if rules.verify == "first" and hasattr(source, "traffic"):
-            # a network may give other bytes the second time: "first" is the first look at each copy
+        if rules.verify == "first" and (hasattr(source, "traffic") or parallel_reads(source) > 1):
+            # a network may give other bytes the second time; and of several threads that read one
+            # chunk, the first to check it must not decide what the others read
             rules = replace(rules, verify="always")
         self.rules, self._trusting = rules, rules.verify != "always"
         self._per_token = frozenset({"input_ids", *manifest.columns})
@@ -115,17 +122,9 @@ class Reader:
         )
 
     def _forked(self, torn: bool) -> None:
-        """Only counts take several steps; those that another thread was adding to start over.
-
-        What other threads were going to check, nobody checks here: it counts as not checked.
-        """
+        """Only counts take several steps; those that another thread was adding to start over."""
         if torn:
             self._counters = {True: ReadCounters(), False: ReadCounters()}
-        for shard in self._shards:
-            for column in shard.columns.values() if shard is not None else ():
-                for chunk in column.claims:
-                    column.checked[chunk] = 0
-                column.claims.clear()
 
     def shard(self, number: int) -> OpenShard:
         """Shard `number`, opened and checked on first use."""
@@ -409,7 +408,6 @@ class Reader:
             or size > self.rules.cap
             or column.codec != "none"
             or column.checked.find(0, low // inner, (high - 1) // inner + 1) >= 0
-            or (column.claims and column.checked.find(2, low // inner, -(-high // inner)) >= 0)
         ):
             values, took = fetch_stretch(
                 self.source, column, low, high, rules=self.rules, root=self.folder

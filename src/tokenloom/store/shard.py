@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import zstandard
@@ -50,9 +50,7 @@ class OpenColumn:
         starts: first byte of each chunk, and the end [chunks + 1] (codec "zstd"), else None: all
             chunks have one size.
         crcs: expected crc32c of each chunk as stored; None for the checksums themselves.
-        checked: one byte per chunk, 1 once it agreed with its crc32c in this process; 2 while a
-            request that was planned before is going to check it.
-        claims: what checks a chunk that is 2.
+        checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
         page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
         first_byte: where its first element is in the file (codec "none").
         extent: bytes from the start of the file to the end of all elements in it, where the file is
@@ -70,7 +68,6 @@ class OpenColumn:
     crcs: NDArray[np.uint32] | None
     checked: bytearray
     page_first: int
-    claims: dict[int, Callable[[], object]] = field(default_factory=dict)
     first_byte: int = 0
     extent: int = 0
     decode: Callable[[int, int], Array] | None = None

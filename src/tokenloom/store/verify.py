@@ -27,9 +27,9 @@ from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
+from tokenloom.store.ahead import in_turn
 from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.derived.hashes import DocumentHasher, group_digests
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter

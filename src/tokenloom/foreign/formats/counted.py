@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.foreign.locations import hash_of_ranges
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import plan_cache
-from tokenloom.store.derived.ahead import in_turn
+from tokenloom.store.ahead import in_turn
 
 __all__ = ["counted"]
 

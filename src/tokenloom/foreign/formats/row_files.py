@@ -33,7 +33,7 @@ from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
-from tokenloom.store.derived.ahead import in_turn
+from tokenloom.store.ahead import in_turn
 from tokenloom.store.metadata import RESERVED
 
 __all__ = ["describe_arrow", "describe_parquet"]

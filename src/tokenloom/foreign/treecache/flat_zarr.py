@@ -28,8 +28,8 @@ from tokenloom.errors import ConfigError, MissingExtra
 from tokenloom.foreign.described import damaged
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import zarr
+from tokenloom.store.ahead import in_turn
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.ahead import in_turn
 
 __all__ = ["FlatZarr", "open_flat_zarr"]
 

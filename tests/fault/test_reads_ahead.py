@@ -1,4 +1,4 @@
-"""Chunks that a read ahead is about to check: who needs one meanwhile gets its tokens, or an error.
+"""Tokens that are being read ahead: who needs them meanwhile gets them, or an error.
 
 The source holds back what is read ahead until the caller has read the same tokens by itself; then
 it lets go of it, or fails it.
