@@ -59,7 +59,14 @@ def pages(folder, run):
     }
     audit = audit_run(run, 0, 64, progress=False)
     reports = {
-        "run": report_on(run, batch_size=8, ranks=2, certificate=audit, evaluations=answers),
+        "run": report_on(
+            run,
+            batch_size=8,
+            ranks=2,
+            certificate=audit,
+            evaluations=answers,
+            command="tokenloom report run.yaml -o report.html",
+        ),
         "store": report_on(store),
         "audit": report_on(audit_run(store.windows(64))),
         "evaluation": report_on(answers),
@@ -94,7 +101,7 @@ def test_reports_open_without_a_request_fit_the_screen_and_axe_finds_nothing(
                 assert browsing.violations(seen.page, only_colours=scheme == "dark") == []
 
 
-def test_numbers_open_code_is_copied_all_is_printed_and_the_theme_changes(
+def test_numbers_open_the_command_is_copied_all_is_printed_and_the_theme_changes(
     chromium, pages, tmp_path
 ):
     paper = 718  # pixels of A4 between its margins
@@ -105,8 +112,7 @@ def test_numbers_open_code_is_copied_all_is_printed_and_the_theme_changes(
         details.locator("summary").focus()
         page.keyboard.press("Enter")
         assert details.locator("table").first.is_visible()
-        page.locator("details:has(.code) summary").first.click()
-        block = page.locator(".code").first
+        block = page.locator("footer .code")
         before = block.locator("button").text_content()
         block.locator("button").click()
         page.wait_for_function(

@@ -1,8 +1,6 @@
-"""A figure: a drawing, what it says in one line, its numbers, and the code that makes them.
+"""A figure: a drawing, what it says in one line, and its numbers as a table on demand.
 
-One idea: whoever doubts a drawing finds beside it the numbers, as a table on demand, and the
-command that prints them, with a button that copies it. A figure that cannot be drawn is there, too,
-greyed, with the reason and what to do.
+A figure that cannot be drawn is there, too, greyed, with the reason and what to do.
 """
 
 from __future__ import annotations
@@ -63,7 +61,6 @@ class Figure:
         message: what is to be seen in it, in one sentence with numbers.
         drawing: SVG or HTML; empty if there is none.
         numbers: the numbers behind the drawing.
-        code: the command or the lines of Python that give these numbers.
         notes: what to know about them, such as that they come from a sample.
         reason: why there is no drawing, and what to do; empty if there is one.
     """
@@ -73,7 +70,6 @@ class Figure:
     message: str
     drawing: Markup = EMPTY
     numbers: tuple[Numbers, ...] = ()
-    code: str = ""
     notes: tuple[str, ...] = ()
     reason: str = ""
 
@@ -91,7 +87,6 @@ def figure_html(figure: Figure, *, level: int = 2) -> Markup:
         tag("p", figure.reason, class_="reason") if figure.reason else None,
         tag("div", drawn, notes, class_="beside-notes") if drawn and notes else drawn or notes,
         _numbers_on_demand(figure),
-        _code_on_demand(figure),
         class_="figure unable" if figure.reason else "figure",
         id=figure.name,
         aria_labelledby=title,
@@ -127,13 +122,6 @@ def _named(figure: Figure, number: int) -> str:
     """
     caption = figure.numbers[number].caption
     return f"{figure.title}, table {number + 1}" + (f": {caption}" if caption else "")
-
-
-def _code_on_demand(figure: Figure) -> Markup | None:
-    if not figure.code:
-        return None
-    summary = tag("summary", "Code", tag("span", f" of {figure.title}", class_="unseen"))
-    return tag("details", summary, code_block(figure.code, f"code of {figure.title}"))
 
 
 def numbers_html(numbers: Numbers, *, about: str = "numbers", wraps: bool = False) -> Markup:

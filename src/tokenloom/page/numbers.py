@@ -13,10 +13,10 @@ __all__ = [
     "amount",
     "binary_size",
     "bound",
+    "counted",
     "digits",
     "exact",
     "plural",
-    "ratio",
     "seconds",
     "share",
 ]
@@ -77,6 +77,15 @@ def amount(value: float, unit: str = "") -> str:
     return f"{said} {unit}" if value == 1 else f"{said} {unit}s"
 
 
+def counted(value: float, unit: str) -> tuple[str, str]:
+    """The number of `amount`, and its unit apart.
+
+    >>> counted(1_234_567, "token"), counted(1, "row")
+    (('1.23 million', 'tokens'), ('1', 'row'))
+    """
+    return amount(value), unit if value == 1 else f"{unit}s"
+
+
 def bound(value: float, unit: str = "") -> str:
     """A count that is not exceeded: as `amount` writes it, but rounded up.
 
@@ -124,15 +133,6 @@ def share(part: float, whole: float = 1.0) -> str:
         return f"{found:.0%}".replace("%", " %")
     digits = 1 if 0.01 <= found <= 0.99 else 2
     return f"{found * 100:.{digits}f} %"
-
-
-def ratio(value: float) -> str:
-    """How many times.
-
-    >>> ratio(1.0), ratio(1.234), ratio(12345.0)
-    ('1.00 times', '1.23 times', '12,345 times')
-    """
-    return f"{value:,.2f} times" if value < 100 else f"{value:,.0f} times"
 
 
 def seconds(value: float) -> str:

@@ -134,7 +134,7 @@ def run_report(run: Dataset, asked: Asked) -> Report:
         tree=some_branches(repr(run)),
         figures=(
             *_drawn(subject, FIGURES),
-            *evaluation_figures(evaluations, asked.command),
+            *evaluation_figures(evaluations),
             *_drawn(subject, (certificate_figure,)),
         ),
         command=asked.command,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenloom.inspect.simulate.visited import VisitedMix, visited
 from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Consumed, Run
@@ -69,10 +68,6 @@ def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: in
         starts = [stage.at for stage in run.stages[:STAGES] if stage.at < examples]
         around = [steps.count(at, partial=some) for at in starts for some in (False, True)]
         marks |= {*starts, *(min(steps.begin(step), examples) for step in around)}
-    seen = visited(run, 0, examples)
-    if seen is not None:
-        ordered = sorted(marks)
-        return Consumption(tuple(map(Point, ordered, seen.taken_at(ordered))))
     return Consumption(tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks)))
 
 
@@ -140,36 +135,34 @@ class End(NamedTuple):
     runs_out: int | None
 
 
-def ends_of(run: Run, examples: int, sources: Sequence[int]) -> list[End]:
+def ends_of(run: Run, sources: Sequence[int]) -> list[End]:
     """When these sources end, exactly: the index of their last items, one look-up each.
 
     Args:
         run: the run.
-        examples: how far it is looked at; where a source ends later may be left open.
         sources: numbers of the sources.
     """
     if isinstance(run, MixedRun) and run.shuffle is not None:
         return [End(None, None) for _ in sources]  # rows of all epochs come from the start on
-    where = visited(run, 0, examples) or run
-    return [_end(run, number, where) for number in sources]
+    return [_end(run, number) for number in sources]
 
 
-def _end(run: Run, number: int, where: Run | VisitedMix) -> End:
+def _end(run: Run, number: int) -> End:
     source = run.sources[number]
     first = source.end_of(1) if source.rows else 0
     last = None
     if isinstance(run, MixedRun):
         clocks = run.stages[-1].merge.clocks
         last = clocks[number].costs.n if number < len(clocks) else None
-    out = _after(run, number, last, where) if last else None
-    return End(_after(run, number, first, where), out)
+    out = _after(run, number, last) if last else None
+    return End(_after(run, number, first), out)
 
 
-def _after(run: Run, number: int, items: int, where: Run | VisitedMix) -> int | None:
+def _after(run: Run, number: int, items: int) -> int | None:
     """Examples after which the first `items` of a source have come; None if they do not."""
     if not items:
         return None
-    (index,) = where.index(number, np.array([items - 1])).tolist()
+    (index,) = run.index(number, np.array([items - 1])).tolist()
     if index < 0:
         return None
     if isinstance(run, MixedRun):

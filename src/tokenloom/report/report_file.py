@@ -141,7 +141,6 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "message": figure.message,
         "reason": figure.reason,
         "notes": list(figure.notes),
-        "code": figure.code,
         "numbers": [_table(one) for one in figure.numbers],
     }
 

@@ -21,7 +21,6 @@ from tokenloom.page.figure import MOST_ROWS
 from tokenloom.page.numbers import plural
 from tokenloom.quality.order_sample import OrderLook, look_at_order
 from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
-from tokenloom.report.copied_code import loaded_run, table_again
 from tokenloom.report.leftovers import Leftovers, leftovers_of
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
@@ -33,8 +32,6 @@ POINTS = 60  # of the run at which shares are told
 BATCH_SIZE = 64  # if nobody says another one
 
 LOOKED_AT = 16  # sources whose orders are judged
-
-ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
 EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
 
@@ -93,12 +90,6 @@ class RunSubject:
             return given
         return BATCH_SIZE if self.run.run.n is None else max(1, min(BATCH_SIZE, self.run.run.n))
 
-    @property
-    def sizes(self) -> int | list[tuple[int, int]]:
-        """The batch size as Python writes it."""
-        given = self.batch_size
-        return given if isinstance(given, int) else [(a, b) for a, b in given]
-
     @lazy
     def steps(self) -> Steps:
         """Which examples each step has."""
@@ -106,12 +97,15 @@ class RunSubject:
 
     @lazy
     def examples(self) -> int:
-        """Examples that the report looks at: all of a finite run, an epoch of an endless one."""
+        """Examples that the report counts: all of a run that ends, else those of the first epoch.
+
+        Of an endless mix, as many for each source as the largest one has; whole steps in any case.
+        """
         n = self.run.run.n
         if n is not None:
             return n
-        largest = max(one.rows for one in self.run.run.sources)
-        return largest * len(self.run.run.sources) * ENDLESS_EPOCHS
+        epoch = max(one.rows for one in self.run.run.sources) * len(self.run.run.sources)
+        return self.steps.begin(max(1, self.steps.count(epoch, partial=False))) if epoch else 0
 
     @lazy
     def step_count(self) -> int:
@@ -202,7 +196,7 @@ class RunSubject:
     @lazy
     def ends(self) -> tuple[End, ...]:
         """When each of them has shown everything once, and when it runs out."""
-        return tuple(ends_of(self.run.run, self.examples, self.by_tokens))
+        return tuple(ends_of(self.run.run, self.by_tokens))
 
     @property
     def removed(self) -> frozenset[int]:
@@ -231,30 +225,6 @@ class RunSubject:
         file = self.run.file
         end = "drop" if file is None else str(file.loader.get("end", "drop"))
         return leftovers_of(self.run, self.simulation, end)
-
-    def python(self, code: str) -> str:
-        """Lines of Python that make a number of this report again."""
-        path = self.run.file.path if self.run.file is not None else ""
-        return loaded_run(path, code, overrides=self.asked.command)
-
-    def simulated(self) -> str:
-        """The line of Python that prints the simulation."""
-        return f"print(run.simulate({self.step_count}, {self._given()}))"
-
-    def table_code(self, figure: str) -> str:
-        """Lines of Python that print the tables of a figure, made once more."""
-        path = self.run.file.path if self.run.file is not None else ""
-        code = table_again(figure, f"report_on(run, {self._given()})")
-        return loaded_run(path, code, overrides=self.asked.command, reported=True)
-
-    def _given(self) -> str:
-        """What was asked, as arguments."""
-        found, asked = [f"batch_size={self.sizes!r}"], self.asked
-        for name in ("ranks", "latency", "bandwidth", "step_seconds", "cache_bytes"):
-            value = getattr(asked, name)
-            if value is not None and (name, value) != ("ranks", 1):
-                found.append(f"{name}={value!r}")
-        return ", ".join(found)
 
 
 def capital(text: str) -> str:

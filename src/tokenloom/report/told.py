@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
-from tokenloom.report.headlines import headline_of
 
 __all__ = ["Answer", "Caution", "answers_html", "cautions_html"]
 
@@ -27,6 +26,7 @@ class Answer:
         sentence: the answer.
         numbers: the numbers in it, by name.
         figure: name of the figure that shows it; empty if none does.
+        headline: the one number that stands above the sentence, and what it counts.
 
     >>> Answer(name="n", question="How many?", sentence="2 rows.", numbers={"rows": 2}).figure
     ''
@@ -37,6 +37,7 @@ class Answer:
     sentence: str
     numbers: Mapping[str, float]
     figure: str = ""
+    headline: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,11 +92,10 @@ def answers_html(answers: Sequence[Answer]) -> Markup:
 
 
 def _headline(one: Answer) -> Markup | None:
-    found = headline_of(one.name, one.numbers)
-    if found is None:
+    if one.headline is None:
         return None
-    number = found[0].replace("below ", "< ").replace("above ", "> ")
-    return tag("p", tag("b", number), " ", found[1], class_="headline")
+    number, counted = one.headline
+    return tag("p", tag("b", number), " ", counted, class_="headline")
 
 
 def _link(figure: str, words: str) -> Markup | None:

@@ -19,6 +19,7 @@ from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, share
 from tokenloom.report.evaluations.read_back import Evaluated
+from tokenloom.report.told import Answer
 
 __all__ = ["document_figure", "document_losses", "loss_answer", "place_figure"]
 
@@ -38,26 +39,35 @@ FEW = 2  # evaluations whose documents are columns; of more, lines
 Table = Mapping[str, Mapping[str, float]]
 
 
-def loss_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None:
-    """The sentence about losses, and its numbers."""
+def loss_answer(every: Sequence[Evaluated]) -> Answer | None:
+    """How well text is predicted; None without losses."""
     parts: list[str] = []
     numbers: dict[str, float] = {}
+    headline = None
     for one in every:
         figures = one.overall
         if not figures.get("tokens"):
             continue
+        perplexity, tokens = float(figures["perplexity"]), int(figures["tokens"])
         bits = figures.get("bits_per_byte")
         told = f", {exact(float(bits))} bits per byte" if bits is not None else ""
         parts.append(
-            f"{one.name}: perplexity {exact(float(figures['perplexity']))} over "
-            f"{amount(int(figures['tokens']), 'token')}{told}"
+            f"{one.name}: perplexity {exact(perplexity)} over {amount(tokens, 'token')}{told}"
         )
-        numbers[f"{one.name}.perplexity"] = float(figures["perplexity"])
-        numbers[f"{one.name}.tokens"] = float(figures["tokens"])
+        numbers |= {f"{one.name}.perplexity": perplexity, f"{one.name}.tokens": float(tokens)}
+        headline = headline or (exact(perplexity), f"perplexity of {one.name}")
     if not parts:
         return None
     rest = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
-    return f"{'; '.join(parts[:3])}{rest}.", numbers
+    places = any(one.table("position") or one.table("context") for one in every)
+    return Answer(
+        name="predicted",
+        question="How well is it predicted?",
+        sentence=f"{'; '.join(parts[:3])}{rest}.",
+        numbers=numbers,
+        figure="places" if places else "documents",
+        headline=headline,
+    )
 
 
 def place_figure(every: Sequence[Evaluated]) -> Figure | None:
@@ -77,7 +87,6 @@ def place_figure(every: Sequence[Evaluated]) -> Figure | None:
         message=_message(first, shown),
         drawing=_drawn(found),
         numbers=tuple(_numbers(axis, one) for axis, one in found.items()),
-        code='found = evaluate(model, run, by=("position", "context"))\nfound.by("position")',
     )
 
 
@@ -191,7 +200,6 @@ def document_figure(every: Sequence[Evaluated]) -> Figure | None:
         message=_document_message(*next(iter(shown.items()))),
         drawing=joined([legend(list(shares)), *parts] if len(shares) > 1 else parts),
         numbers=(_hardest(shown), _spread_numbers(bins, shares)),
-        code='found = evaluate(model, run, by=("document",))\nfound.by("document")',
         notes=tuple(notes),
     )
 

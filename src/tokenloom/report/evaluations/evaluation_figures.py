@@ -7,13 +7,11 @@ what is by document alone, such as a page of tokens, has a figure of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tokenloom.evaluate.token_page import TokenPage, surprise_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import joined
-from tokenloom.report.copied_code import asked_again
 from tokenloom.report.evaluations.by_place import document_figure, loss_answer, place_figure
 from tokenloom.report.evaluations.over_steps import learned_answer, learned_figures
 from tokenloom.report.evaluations.pz_maps import pz_answer, pz_figures
@@ -36,18 +34,8 @@ def known_evaluations(given: Mapping[str, Any]) -> list[Evaluated]:
     return [evaluated(name, answer) for name, answer in given.items()]
 
 
-def evaluation_figures(every: Sequence[Evaluated], command: str = "") -> Iterator[Figure]:
-    """What there is to show, from the whole to single tokens, each with what prints its numbers.
-
-    Args:
-        every: the evaluations.
-        command: the command that made the page; empty if none did.
-    """
-    for figure in _figures(every):
-        yield replace(figure, code=asked_again(figure.name, command, "answers"))
-
-
-def _figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
+def evaluation_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
+    """What there is to show, from the whole to single tokens."""
     yield from pz_figures(every)
     for figure in (place_figure(every), document_figure(every)):
         if figure is not None:
@@ -59,19 +47,10 @@ def _figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
 
 
 def evaluation_answers(every: Sequence[Evaluated]) -> Iterator[Answer]:
-    """A sentence for each kind of answer that there is."""
-    asked = (
-        ("predicted", "How well is it predicted?", "places", loss_answer(every)),
-        ("given_back", "What does the model give back?", "pz", pz_answer(every)),
-        ("learned", "What was learned?", "learned", learned_answer(every)),
-    )
-    places = any(one.table("position") or one.table("context") for one in every)
-    for name, question, figure, told in asked:
-        if told is not None:
-            linked = "documents" if figure == "places" and not places else figure
-            yield Answer(
-                name=name, question=question, sentence=told[0], numbers=told[1], figure=linked
-            )
+    """An answer to each question that was evaluated."""
+    for answer in (loss_answer(every), pz_answer(every), learned_answer(every)):
+        if answer is not None:
+            yield answer
 
 
 def _tokens(name: str, page: TokenPage, anchor: str) -> Figure:

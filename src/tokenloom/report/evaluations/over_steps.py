@@ -20,6 +20,7 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated, sampled
+from tokenloom.report.told import Answer
 
 __all__ = ["learned_answer", "learned_figures"]
 
@@ -36,20 +37,24 @@ WIDE = 360  # places of a map, from the first to the last step
 Records = Sequence[Mapping[str, Any]]
 
 
-def learned_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None:
-    """The sentence about documents that were learned, and its numbers."""
+def learned_answer(every: Sequence[Evaluated]) -> Answer | None:
+    """How many documents were learned; None without evaluations over steps."""
     for one in every:
         for job, figure in _jobs(one.records):
             found = _learned(one.records, job, figure)
             if found is not None:
-                known = len(found.documents) - len(found.never)
-                told = (
-                    f"{amount(known)} of {amount(len(found.documents), 'document')} of {job} "
+                documents = len(found.documents)
+                known = documents - len(found.never)
+                return Answer(
+                    name="learned",
+                    question="What was learned?",
+                    sentence=f"{amount(known)} of {amount(documents, 'document')} of {job} "
                     f"reach {figure} {exact(found.line)} by step {found.steps[-1]:,} "
-                    f"({share(known, len(found.documents))})."
+                    f"({share(known, documents)}).",
+                    numbers={"learned": known, "documents": documents},
+                    figure="learned",
+                    headline=(share(known, documents), "of the documents"),
                 )
-                numbers = {"learned": known, "documents": len(found.documents)}
-                return told, {name: float(value) for name, value in numbers.items()}
     return None
 
 

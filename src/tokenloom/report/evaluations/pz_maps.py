@@ -21,6 +21,7 @@ from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated
 from tokenloom.report.subject import capital
+from tokenloom.report.told import Answer
 
 __all__ = ["MOST_MAPS", "pz_answer", "pz_figures"]
 
@@ -52,21 +53,30 @@ def pz_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
             yield _beside(one, name)
 
 
-def pz_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None:
-    """The sentence about the first evaluation of windows, and its numbers."""
+def pz_answer(every: Sequence[Evaluated]) -> Answer | None:
+    """What the first evaluation of windows gives back; None without one."""
     for one in every:
         whole = one.windows.summary() if one.windows is not None else (one.counted or {}).get("all")
         if isinstance(whole, Mapping) and whole.get("windows"):
+            names = ("windows", "greedy", "mean_pz", "max_pz")
+            numbers = {name: float(whole[name]) for name in names}
+            greedy = share(numbers["greedy"])
             told = (
-                f"Greedy decoding gives back {share(float(whole['greedy']))} of "
+                f"Greedy decoding gives back {greedy} of "
                 f"{amount(int(whole['windows']), 'window')} of {one.name}; the mean P(z) is "
-                f"{exact(float(whole['mean_pz']))}, the largest {exact(float(whole['max_pz']))}."
+                f"{exact(numbers['mean_pz'])}, the largest {exact(numbers['max_pz'])}."
             )
             verdicts = {str(o.get("verdict")) for o in _figures(one.control).values()}
             if verdicts:
                 told += f" Beside the control: {', '.join(sorted(verdicts))}."
-            names = ("windows", "greedy", "mean_pz", "max_pz")
-            return told, {name: float(whole[name]) for name in names}
+            return Answer(
+                name="given_back",
+                question="What does the model give back?",
+                sentence=told,
+                numbers=numbers,
+                figure="pz",
+                headline=(greedy, "of the windows, decoded greedily"),
+            )
     return None
 
 
@@ -91,9 +101,6 @@ def _drawn(one: Evaluated, found: Extraction, name: str, title: str) -> Figure:
         message=_message(whole),
         drawing=joined([_map(found, chosen), _bars(found.histogram()), _control(one.control)]),
         numbers=(_documents(found, chosen), *_intervals(found), *_control_numbers(one.control)),
-        code="from tokenloom.evaluate import pz\n\nfound = pz(model, documents, "
-        f"prefix={asked['prefix']}, suffix={asked['suffix']}, stride={asked['stride']})\n"
-        "found.heat(document)",
         notes=tuple(notes),
     )
 
@@ -166,7 +173,6 @@ def _beside(one: Evaluated, name: str) -> Figure:
         message=f"{capital(told)}.",
         drawing=_control_table(one.control),
         numbers=tuple(_control_numbers(one.control)),
-        code="from tokenloom.evaluate import contrast\n\ncontrast(trained, held)",
     )
 
 

@@ -61,7 +61,6 @@ def boundary_figure(subject: RunSubject) -> Figure | None:
         message=_message(found, looked),
         drawing=_drawn(row, found) if sum(one > 0 for *_, one in found) > 1 else EMPTY,
         numbers=(_numbers(found),),
-        code=subject.table_code("boundaries"),
         notes=tuple(_notes(subject, looked)),
     )
 

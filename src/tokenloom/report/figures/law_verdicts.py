@@ -22,9 +22,9 @@ from tokenloom.report.told import Caution
 
 __all__ = ["certificate_cautions", "certificate_figure", "laws_figure"]
 
-SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}
+TITLE = "What an audit found"
 
-ARRAYS = {"none": False, "sample": "sample"}  # as an audit is asked for them
+SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}
 
 SIZE = 12  # digits of a digest that are shown
 
@@ -34,12 +34,11 @@ def certificate_figure(subject: RunSubject) -> Figure | None:
     found = subject.asked.certificate
     if found is None:
         return None
-    made = laws_figure(found, subject.python(f"print(run.audit({_scope(found.scope)}))"))
     if found.subject.fingerprint == subject.run.fingerprint:
-        return made
+        return laws_figure(found)
     return Figure(
-        name=made.name,
-        title=made.title,
+        name="certificate",
+        title=TITLE,
         message="The certificate is of another run, so it says nothing about this one.",
         reason=f"It is of run {found.subject.fingerprint[:16]}, this is run "
         f"{subject.run.fingerprint[:16]}. Audit this run: tokenloom audit RUN -o FILE.",
@@ -82,15 +81,14 @@ def certificate_cautions(found: Certificate, run: tuple[str, str] | None) -> Ite
             )
 
 
-def laws_figure(found: Certificate, code: str = "") -> Figure:
+def laws_figure(found: Certificate) -> Figure:
     """Every law with its verdict."""
     return Figure(
         name="certificate",
-        title="What an audit found",
+        title=TITLE,
         message=_message(found),
         drawing=joined([_range(found), _laws(found)]),
         numbers=tuple(_numbers(found)),
-        code=code,
         notes=tuple(_notes(found)),
     )
 
@@ -107,15 +105,6 @@ def _message(found: Certificate) -> str:
     if len(looked) == 1:
         return f"The one law that was looked at holds, in {rows}."
     return f"All {plural(len(looked), 'law')} that were looked at hold, in {rows}."
-
-
-def _scope(scope: Scope) -> str:
-    """The arguments of the audit that gave a certificate."""
-    given = [str(scope.first), str(scope.last)]
-    given += [f"arrays={ARRAYS[scope.arrays]!r}"] if scope.arrays != "all" else []
-    given += [f"sample={scope.sample}"] if scope.sample is not None else []
-    given += [f"seed={scope.seed}"] if scope.seed else []
-    return ", ".join(given)
 
 
 def _rows(scope: Scope) -> str:

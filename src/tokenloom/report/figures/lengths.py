@@ -46,7 +46,6 @@ def length_figure(subject: RunSubject) -> Figure:
         message=_message(whole, frame),
         drawing=lengths_drawn(whole.doublings(), frame),
         numbers=(_by_source(found), _by_length(whole.doublings())),
-        code=subject.table_code("lengths"),
         notes=tuple(_notes(found)),
     )
 

@@ -19,7 +19,6 @@ from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
-from tokenloom.report.reached import within
 from tokenloom.report.subject import RunSubject, capital
 
 __all__ = [
@@ -119,13 +118,12 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="loading",
         title="What feeding the run takes",
-        message=_message(found, within(subject)),
+        message=_message(found),
         drawing=joined(parts),
         numbers=(
             _ranks(found),
             _typical(subject, found) if found.stalls is None else _stalls(found.stalls),
         ),
-        code=subject.python(subject.simulated()),
         notes=tuple(_notes(subject, found)),
     )
 
@@ -134,11 +132,11 @@ def _worst(found: Simulation) -> RankTotals:
     return max(found.ranks, key=lambda one: (one.how == "thrashes", one.needed_bytes, one.bytes))
 
 
-def _message(found: Simulation, where: str) -> str:
+def _message(found: Simulation) -> str:
     about = "about " if found.bands else ""
     worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
     told = (
-        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}{where}, "
+        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
         f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
     )
     needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"

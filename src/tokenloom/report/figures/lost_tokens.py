@@ -15,7 +15,6 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
 from tokenloom.report.questions.what_is_lost import REASONS
-from tokenloom.report.reached import has_steps, is_endless, reached, within
 from tokenloom.report.subject import RunSubject, capital
 
 __all__ = ["lost_figure"]
@@ -31,12 +30,12 @@ SHOWN = 100  # sources of the table; the largest
 
 
 def lost_figure(subject: RunSubject) -> Figure | None:
-    """Where tokens go; None for a run without any, or if nobody counted steps."""
+    """Where tokens go; None for a run without any."""
     found = subject.leftovers
-    if not found.tokens or not has_steps(subject):
+    if not found.tokens:
         return None
     stored = found.tokens + found.unselected_tokens
-    parts = list(_parts(found, is_endless(subject)))
+    parts = list(_parts(found))
     of_all = " of all" if found.unselected_tokens else ""
     rows = [
         Bar(name, tokens, f"{share(tokens, stored)}{of_all}", colour)
@@ -45,7 +44,7 @@ def lost_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=_message(found, stored, within(subject)),
+        message=_message(found, stored),
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(
             _by_part(parts, found, stored),
@@ -53,19 +52,18 @@ def lost_figure(subject: RunSubject) -> Figure | None:
             _by_reason(found),
             _by_cell(found),
         ),
-        code=subject.table_code("lost"),
-        notes=tuple(_notes(found, subject)),
+        notes=tuple(_notes(found)),
     )
 
 
-def _message(found: Leftovers, stored: int, where: str) -> str:
+def _message(found: Leftovers, stored: int) -> str:
     once, uncounted = int(found.total("once")), int(found.total("uncounted"))
     tokens = found.tokens
     told = f"Of {found.selected}, "
     if uncounted:
         told += f"{share(uncounted, tokens)} were not counted, "
     known = "known to be " if uncounted else ""
-    told += f"{share(once, tokens)} {_are(once)} {known}shown at least once{where}"
+    told += f"{share(once, tokens)} {_are(once)} {known}shown at least once"
     told += f", {share(found.lost, tokens)} {_are(found.lost)} in no row"
     told += f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
     left = found.unselected_tokens
@@ -78,12 +76,12 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _parts(found: Leftovers, endless: bool) -> Iterator[tuple[str, int, str]]:
+def _parts(found: Leftovers) -> Iterator[tuple[str, int, str]]:
     """(name, tokens, class) of where tokens go; all of them together are those of the stores."""
     yield "shown at least once", int(found.total("once")), "s1"
     never = int(found.total("unreached"))
     if never:
-        yield f"in rows that {'come later' if endless else 'are not reached'}", never, "s5"
+        yield "in rows that are not reached", never, "s5"
     for name, tokens in sorted(found.reasons.items(), key=lambda one: -one[1]):
         yield REASONS[name].split(",")[0], tokens, "s6"
     uncounted = int(found.total("uncounted"))
@@ -147,11 +145,7 @@ def _by_cell(found: Leftovers) -> Numbers:
     return Numbers.of(head, rows if found.cells else [], "cells of the rows shown")
 
 
-def _notes(found: Leftovers, subject: RunSubject) -> Iterator[str]:
-    if is_endless(subject) and found.total("never_rows"):
-        yield (
-            f"The run is endless: rows that are not reached in the {reached(subject)} come later."
-        )
+def _notes(found: Leftovers) -> Iterator[str]:
     if found.dropped:
         verb = "makes" if found.dropped == 1 else "make"
         yield (

@@ -2,8 +2,8 @@
 
 One idea: shares are those of the stretch between two points, not of everything so far, so that a
 stage or an edit is a step and not a slow bend. The eight sources with most tokens have a colour,
-all others are the rest; where the rest is most of all, the eight are drawn among themselves. A run
-of one source has no shares: its figure is in `tokenloom.report.figures.times_shown`.
+all others are the rest. A run of one source has no shares: its figure is in
+`tokenloom.report.figures.times_shown`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit
-from tokenloom.page.charts import SERIES, Bar, Mark, areas, bars, both, legend
+from tokenloom.page.charts import SERIES, Mark, areas, both, legend
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.markup import Markup, joined
 from tokenloom.page.numbers import amount, bound, exact, plural, share
 from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
 from tokenloom.report.figures.times_shown import repeats_table, times_figure
-from tokenloom.report.reached import reached_note, within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["changes_of", "mixture_figure", "shares_of", "shares_over_steps"]
@@ -32,10 +31,6 @@ Float64 = NDArray[np.float64]
 MARKS = 12  # that are drawn
 
 LETTERS = 46  # of the words beside a mark
-
-GREY = 0.5  # of all tokens; if the rest has more, the others are drawn among themselves
-
-GAPS = 3  # that are told one by one
 
 REST = "the rest"
 
@@ -110,10 +105,6 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
             *_errors(subject, order),
             *_all_changes(subject),
         ),
-        code=subject.python(
-            f"for source in run.consumed({subject.trained}):\n    print(source)\n"
-            f"{subject.simulated()}"
-        ),
         notes=tuple(_notes(subject, order)),
     )
 
@@ -161,81 +152,14 @@ def _at_steps(subject: RunSubject) -> Consumption:
 
 def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
     found = shares_over_steps(subject, order)
-    last = subject.consumption.points[-1].taken
-    total = sum(one.tokens for one in last) or 1
-    shown = sum(last[one].tokens for one in order[:SERIES])
-    if not _is_grey(subject, order):
-        return joined([legend(list(found.shares)), both(found.chart)])
-    named = {name: np.array(one) for name, one in found.shares.items() if name != REST}
-    every = np.maximum(sum(named.values()), 1e-12)
-    inside = found._replace(shares={name: (one / every).tolist() for name, one in named.items()})
-    about = (
-        f"The {len(named)} largest sources among themselves: {share(shown, total)} of all tokens"
-    )
-    rows = list(_ranked(subject, order))
-    return joined(
-        [
-            tag("h3", about),
-            legend(list(inside.shares)),
-            both(inside.chart),
-            tag("h3", "All sources, by their share of all tokens"),
-            both(lambda width: bars(rows, width, "share of tokens, by rank of the source")),
-        ]
-    )
-
-
-def _is_grey(subject: RunSubject, order: Sequence[int]) -> bool:
-    """Whether most tokens are those of the rest, so that the others are drawn among themselves."""
-    tokens = [one.tokens for one in subject.consumption.points[-1].taken]
-    total = sum(tokens) or 1
-    return total - sum(tokens[one] for one in order[:SERIES]) > GREY * total
-
-
-def gaps_of(found: SharesOverSteps) -> list[tuple[int, int]]:
-    """Stretches of steps in which none of the sources that have a colour gives a token."""
-    named = [one for name, one in found.shares.items() if name != REST]
-    gaps: list[tuple[int, int]] = []
-    for place in range(0, len(found.x), 2):  # a stretch has two places
-        first, last = int(found.x[place]), int(found.x[place + 1])
-        if first < last and not any(one[place] for one in named):
-            if gaps and gaps[-1][1] == first:
-                first = gaps.pop()[0]
-            gaps.append((first, last))
-    return gaps
-
-
-def _gap_note(subject: RunSubject, order: Sequence[int]) -> Iterator[str]:
-    gaps = gaps_of(shares_over_steps(subject, order)) if _is_grey(subject, order) else []
-    if gaps:
-        told = ", ".join(f"{first:,} to {last:,}" for first, last in gaps[:GAPS])
-        more = f" and {len(gaps) - GAPS:,} more times" if len(gaps) > GAPS else ""
-        yield (
-            f"From step {told}{more} none of the {SERIES} largest sources gives a token, so "
-            "nothing is drawn there: all tokens are those of other sources."
-        )
-
-
-def _ranked(subject: RunSubject, order: Sequence[int]) -> Iterator[Bar]:
-    """The largest sources, and groups of the others, each four times as many as the one before."""
-    last = subject.consumption.points[-1].taken
-    total = sum(one.tokens for one in last) or 1
-    for place, number in enumerate(order[:SERIES]):
-        tokens = last[number].tokens
-        yield Bar(last[number].name, tokens, share(tokens, total), f"s{place + 1}")
-    first, size = SERIES, 3 * SERIES
-    while first < len(order):
-        some = order[first : first + size]
-        tokens = sum(last[number].tokens for number in some)
-        name = f"rank {first + 1:,} to {first + len(some):,}"
-        yield Bar(name, tokens, share(tokens, total), "rest")
-        first, size = first + size, 4 * size
+    return joined([legend(list(found.shares)), both(found.chart)])
 
 
 def _message(subject: RunSubject, order: Sequence[int]) -> str:
     run, last = subject.run.run, subject.consumption.points[-1].taken
     total = sum(one.tokens for one in last)
     first = last[order[0]]
-    told = f"{first.name} gives {share(first.tokens, total)} of all tokens{within(subject)}"
+    told = f"{first.name} gives {share(first.tokens, total)} of all tokens"
     repeated = max(
         (one for one in order if run.sources[one].rows),
         key=lambda one: last[one].rows / run.sources[one].rows,
@@ -320,12 +244,9 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
     run, found = subject.run.run, []
     if isinstance(run, MixedRun) and run.shuffle is not None:
         found.append("The mix is shuffled as a whole: no source runs out before the end.")
-    if run.n is None:
-        found.append(reached_note(subject))
     changes = changes_of(subject)
     if len(changes) > MARKS:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")
     if len(order) > SERIES:
         found.append(f"{plural(len(order) - SERIES, 'source')} not drawn one by one.")
-    found += _gap_note(subject, order)
     return found

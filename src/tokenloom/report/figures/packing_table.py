@@ -1,8 +1,7 @@
 """What another way of cutting rows would win or lose.
 
-One idea: each way is planned for the same documents (`tokenloom.report.ways_to_pack`), so the run's
-own choice stands beside the others with its fill, its losses and its cuts, and one sentence says
-what a change would bring.
+Each way is planned for the same documents (`tokenloom.report.ways_to_pack`), so the run's own stands
+beside the others with its fill, its losses and its cuts.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tokenloom.page.charts import Bar, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.subject import RunSubject, capital
+from tokenloom.report.subject import RunSubject
 from tokenloom.report.ways_to_pack import BUDGET, WINDOWS, PackingWay, PackingWays, ways_of
 
 __all__ = ["packing_figure", "ways_drawn"]
@@ -25,10 +24,6 @@ HEAD = (
 )
 
 SHOWN = 8  # sources; the largest
-
-DEAR = 0.1  # a way that costs more is not named
-
-WORTH = 0.005  # of cells, tokens or documents; less is no reason to change anything
 
 
 def packing_figure(subject: RunSubject) -> Figure | None:
@@ -45,10 +40,9 @@ def packing_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="packing",
         title="How rows are filled, and how else they could be",
-        message=_message(largest, f"In {name}, " if several else ""),
+        message=_message(largest, f"{name}, " if several else ""),
         drawing=ways_drawn(largest, name if several else ""),
         numbers=(_numbers(found),),
-        code=subject.table_code("packing"),
         notes=tuple(_notes(found, len(runs))),
     )
 
@@ -66,17 +60,13 @@ def ways_drawn(ways: PackingWays, name: str = "") -> Markup:
     if not most:
         parts.append(tag("p", "No way cuts a document that would fit into a frame.", class_="soft"))
         return joined(parts)
-    cut = [_bar(one, one.needless, share(one.needless)) for one in ways.ways if one.needless]
-    others = len(ways.ways) - len(cut)
+    cut = [_bar(one, one.needless, share(one.needless)) for one in ways.ways]
     parts += [
         tag("h3", "Documents that would fit into a frame, but are cut"),
         both(
             lambda width: bars(cut, width, "share of documents cut needlessly", top=max(0.05, most))
         ),
     ]
-    if others:
-        none = f"The other {plural(others, 'way')} cut{'s' if others == 1 else ''} none of them."
-        parts.append(tag("p", none.replace("The other 1 way", "The other way"), class_="soft"))
     return joined(parts)
 
 
@@ -92,76 +82,10 @@ def _filled(one: PackingWay) -> str:
 def _message(ways: PackingWays, start: str) -> str:
     own = ways.chosen
     about = "about " if ways.is_sample else ""
-    s = "" if own.name == WINDOWS else "s"  # windows fill, greedy fills
-    done = [f"fill{s} {about}{share(own.tally.fill)} of the cells"]
-    done += [f"lose{s} {share(own.lost)} of the tokens"] if own.lost else []
-    done += [f"cut{s} {share(own.needless)} of the documents needlessly"] if own.needless else []
-    name = own.name if start or own.name == WINDOWS else f"the way {own.name}"
-    told = capital(f"{start}{name} {_listed(done)}")
-    better = _better(ways)
-    if better is not None:
-        return f"{told}; {_gains(own, better)}."
-    dear = [one for one in ways.ways if not one.own and max(_differences(own, one)) > WORTH]
-    if not dear:
-        return f"{told}: no other way is better by {share(WORTH)} in anything."
-    best = max(dear, key=lambda one: sum(_differences(own, one)))
-    return f"{told}; no way is better by {share(WORTH)} without a price: {_gains(own, best)}."
-
-
-def _listed(parts: list[str]) -> str:
-    """Words with commas, the last with an "and".
-
-    >>> _listed(["a"]), _listed(["a", "b"]), _listed(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
-    """
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _better(ways: PackingWays) -> PackingWay | None:
-    """The way that wins most, among those that are worse in nothing."""
-    own, best, most = ways.chosen, None, WORTH
-    for one in ways.ways:
-        gains = _differences(own, one)
-        if not one.own and min(gains) > -WORTH and sum(gains) > most:
-            best, most = one, sum(gains)
-    if best is not None:
-        return best
-    # no way is better in everything: the one that keeps documents whole, and its price
-    whole = [
-        one
-        for one in ways.ways
-        if own.needless - one.needless > 2 * WORTH and min(_differences(own, one)) > -DEAR
-    ]
-    return max(whole, key=lambda one: sum(_differences(own, one)), default=None)
-
-
-def _differences(own: PackingWay, other: PackingWay) -> tuple[float, float, float]:
-    """What the other way wins: fill, tokens, documents that stay whole."""
-    return (
-        other.tally.fill - own.tally.fill,
-        own.lost - other.lost,
-        own.needless - other.needless,
-    )
-
-
-def _gains(own: PackingWay, other: PackingWay) -> str:
-    fill, lost, whole = _differences(own, other)
-    told = []
-    if fill > WORTH / 2:
-        fewer = 1 - other.tally.rows / max(1, own.tally.rows)
-        rows = f" in {share(fewer)} fewer rows" if fewer > WORTH else ""
-        told.append(f"would fill {share(other.tally.fill)}{rows}")
-    if lost > WORTH / 2:
-        told.append(f"would keep the lost {share(lost)}")
-    if whole > WORTH / 2:
-        cut = "none" if not other.needless else share(other.needless)
-        told.append(f"would cut {cut} of them needlessly")
-    paid = [f"{share(-fill)} more filler"] if fill < -1e-4 else []
-    paid += [f"{share(-lost)} of the tokens"] if lost < -1e-4 else []
-    paid += [f"{share(-whole)} more documents cut"] if whole < -1e-4 else []
-    price = f", for {' and '.join(paid)}" if paid else ""
-    return f"{other.name} {' and '.join(told)}{price}"
+    done = [f"{about}{share(own.tally.fill)} of the cells filled"]
+    done += [f"{share(own.lost)} of the tokens lost"] if own.lost else []
+    done += [f"{share(own.needless)} of the documents cut needlessly"] if own.needless else []
+    return f"{start}{own.name}: {', '.join(done)}."
 
 
 def _numbers(found: dict[str, PackingWays]) -> Numbers:

@@ -6,7 +6,6 @@ everything to its right, whatever the ranks, the batch size or the machine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tokenloom.page.axes import Scale, axis_below, drawing, rule
 from tokenloom.page.charts import both
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
 from tokenloom.page.marks import Mark, placed
-from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.figures.mix_shares import changes_of
 from tokenloom.report.subject import RunSubject
@@ -41,33 +40,24 @@ def deciding_part(subject: RunSubject, examples: int) -> dict[str, Any]:
     return decides | {"render": run.render_fingerprint, "wrapped": 0}
 
 
-def resume_figure(subject: RunSubject) -> Figure:
-    """The line of a run, with the position if there is one.
-
-    Without a position, edits and ends of epochs are all there is to see; a run that has none of
-    them has no line.
-    """
+def resume_figure(subject: RunSubject) -> Figure | None:
+    """The line of a run with the position on it; None if none was given."""
     position = subject.position
-    decides = deciding_part(subject, position or 0)
-    size = len(json.dumps(decides))
+    if position is None:
+        return None
+    decides = deciding_part(subject, position)
     return Figure(
         name="resume",
         title="Where the run stands",
-        message=_message(subject, size),
-        drawing=_drawn(subject),
-        numbers=_tables(subject, decides),
-        code=subject.python(f"print(run.state({position or 0}, step={decides['step']}))"),
+        message=_message(subject, position),
+        drawing=_drawn(subject, position),
+        numbers=_tables(subject, decides, position),
         notes=(ANYWHERE,),
     )
 
 
-def _message(subject: RunSubject, size: int) -> str:
-    position, n = subject.position, subject.run.run.n
-    if position is None:
-        return (
-            "No position was given. A state is one number, the examples trained, and a "
-            f"fingerprint: {size:,} bytes of JSON decide where any run goes on."
-        )
+def _message(subject: RunSubject, position: int) -> str:
+    n = subject.run.run.n
     step = subject.steps.count(position, partial=False)
     told = f"{amount(position, 'row')} are trained, {plural(step, 'step')}"
     if n is None:
@@ -79,28 +69,24 @@ def _message(subject: RunSubject, size: int) -> str:
     return f"{told}: {share(position, n)} of the run; {rest}."
 
 
-def _drawn(subject: RunSubject) -> Markup:
-    end = max(1, subject.examples, subject.position or 0)
+def _drawn(subject: RunSubject, position: int) -> Markup:
+    end = max(1, subject.examples, position)
     marks = [Mark(at, what) for at, what in changes_of(subject) if at <= end][:WORDS]
     ends = _epoch_ends(subject, end)
-    if subject.position is None and not marks and not ends:
-        return EMPTY
-    items = [("s1", "trained")] * bool(subject.position) + [("filler", "not trained")]
-    items = items if subject.position is not None else []
+    items = [("s1", "trained")] * bool(position) + [("filler", "not trained")]
     items += [("cut-line", "an epoch ends")] * bool(ends)
     swatches = (
         tag("li", tag("span", class_=f"swatch {class_}", aria_hidden="true"), words)
         for class_, words in items
     )
-    legend = tag("ul", *swatches, class_="legend") if items else None
-    return joined([legend, both(lambda width: _line(subject, width, end, marks, ends))])
+    legend = tag("ul", *swatches, class_="legend")
+    return joined([legend, both(lambda width: _line(position, width, end, marks, ends))])
 
 
 def _line(
-    subject: RunSubject, width: int, end: int, marks: Sequence[Mark], ends: Sequence[int]
+    position: int, width: int, end: int, marks: Sequence[Mark], ends: Sequence[int]
 ) -> Markup:
     """A bar from the first to the last example: trained, not trained, epochs and changes."""
-    position = subject.position
     across = Scale(0, end, 12, width - 12, whole=True)
     marked = placed(marks, across)
     low = 8 + marked.above
@@ -112,11 +98,10 @@ def _line(
         words = tag("title", f"{position:,} of {end:,} examples are trained")
         parts.append(tag("rect", words, x=12, width=reach, **place, class_="s1"))
     parts += [rule(f"M{across(at):g} {low:g}V{high:g}", "cut-line") for at in ends]
-    if position is not None:
-        parts.append(rule(f"M{across(position):g} {low - 5:g}V{high + 5:g}", "stand"))
+    parts.append(rule(f"M{across(position):g} {low - 5:g}V{high + 5:g}", "stand"))
     parts += axis_below(across, high + 8, "examples")
     parts += marked.drawn(across, low, high, high + 54)
-    said = "the line of the run" if position is None else f"{position:,} of {end:,} examples"
+    said = f"{position:,} of {end:,} examples"
     return drawing(width, high + 54 + marked.below, said, parts)
 
 
@@ -135,12 +120,10 @@ def _epoch_ends(subject: RunSubject, end: int) -> list[int]:
     return []
 
 
-def _tables(subject: RunSubject, decides: dict[str, Any]) -> tuple[Numbers, ...]:
+def _tables(subject: RunSubject, decides: dict[str, Any], position: int) -> tuple[Numbers, ...]:
     told = [(name, value) for name, value in decides.items() if value != ""]
     state = Numbers.of(("key", "value"), told, "what decides where a run goes on")
-    if subject.position is None:
-        return (state,)
-    taken = subject.run.run.consumed(subject.position)
+    taken = subject.run.run.consumed(position)
     sizes = {one.name: one.rows for one in subject.run.run.sources}
     rows = [(one.name, one.rows, one.tokens, one.epochs, sizes[one.name]) for one in taken]
     rows.sort(key=lambda row: -int(row[2]))

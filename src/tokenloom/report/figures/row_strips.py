@@ -15,7 +15,6 @@ from tokenloom.page.markup import joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.report.picked_rows import PickedRow, PickedSpan
-from tokenloom.report.reached import is_endless
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["row_figure", "strip_of"]
@@ -31,23 +30,21 @@ def row_figure(subject: RunSubject) -> Figure | None:
     rows = subject.rows
     if not rows:
         return None
-    indices = [row.index for row in rows]
     return Figure(
         name="rows",
         title="Rows as they are trained",
         message=_message(rows),
         drawing=joined(_drawn(rows, several=len(subject.run.sources) > 1)),
         numbers=(_numbers(rows),),
-        code=subject.python(f"print(run.at({indices}, batch_size={subject.sizes!r}))"),
-        notes=_notes(rows, subject.examples, "the first " if is_endless(subject) else ""),
+        notes=_notes(rows, subject.examples),
     )
 
 
-def _notes(rows: Sequence[PickedRow], examples: int, first: str) -> tuple[str, ...]:
+def _notes(rows: Sequence[PickedRow], examples: int) -> tuple[str, ...]:
     if len(rows) == examples:
         return ()
     steps = plural(len({row.step for row in rows}), "step")
-    told = f"Of {first}{plural(examples, 'row')}, these are {plural(len(rows), 'row')} from {steps}"
+    told = f"Of {plural(examples, 'row')}, these are {plural(len(rows), 'row')} from {steps}"
     return (f"{told}; the numbers above are about them alone.",)
 
 

@@ -27,7 +27,6 @@ from tokenloom.page.numbers import amount, binary_size, plural
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 from tokenloom.report.questions.is_it_shuffled import judged
-from tokenloom.report.reached import within
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["BlockMap", "block_map", "map_size", "shuffle_figure"]
@@ -137,7 +136,6 @@ def shuffle_figure(subject: RunSubject) -> Figure | None:
         message=_message(subject, [one.name for one in shown]),
         drawing=joined(parts),
         numbers=_tables(subject),
-        code=subject.table_code("shuffle"),
         notes=tuple(_notes(subject, maps)),
     )
 
@@ -177,7 +175,7 @@ def _message(subject: RunSubject, names: Sequence[str]) -> str:
     if found is None or not found.examples:
         return told
     about = "about " if found.bands else ""
-    return f"{told} Reading takes {about}{_reading(found)}{within(subject)}."
+    return f"{told} Reading takes {about}{_reading(found)}."
 
 
 def _reading(found: Simulation) -> str:

@@ -8,7 +8,6 @@ the reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -101,7 +100,6 @@ def splice_figure(subject: RunSubject) -> Figure | None:
         message=_message(counted),
         drawing=joined(_drawn(counted)),
         numbers=(_table(counted),),
-        code=subject.python(_code(counted, name, several)),
         notes=tuple(notes),
         reason=""
         if counted.drawn
@@ -283,15 +281,3 @@ def _table(counted: CountedSplices) -> Numbers:
             )
         )
     return Numbers.of(HEAD, rows, f"what one epoch shows of each document; {CAN_BE}")
-
-
-def _code(counted: CountedSplices, name: str, several: bool) -> str:
-    alone = f'tl.Dataset({{"main": run.sources[{json.dumps(name, ensure_ascii=False)}]}})'
-    source = alone if several else "run"
-    return (
-        f"documents = {list(counted.drawn)}\n"
-        f"found = tl.inspect.coverage({source}, documents=documents, epochs=1)\n"
-        "for document in documents:\n"
-        "    print(document, found.about(document))\n"
-        "    print(found.map(document))"
-    )

@@ -12,7 +12,6 @@ from tokenloom.inspect.simulate.answer import Simulation, SourceRepeats
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.reached import is_endless, reached_note
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["repeats_table", "times_figure"]
@@ -34,11 +33,10 @@ def times_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="mixture",
         title="How often rows come",
-        message=_message(found, one, is_endless(subject)),
+        message=_message(found, one),
         drawing=both(lambda width: bars(bar, width, "rows by how often they come", top=one.rows)),
         numbers=(repeats_table(subject),),
-        code=subject.python(subject.simulated()),
-        notes=tuple(_notes(subject, one)),
+        notes=tuple(_notes(one)),
     )
 
 
@@ -52,13 +50,11 @@ def _times(one: SourceRepeats, shown: int) -> Iterator[tuple[str, float, str, st
             yield name, rows, told, "s1" if times else "rest"
 
 
-def _message(found: Simulation, one: SourceRepeats, endless: bool) -> str:
+def _message(found: Simulation, one: SourceRepeats) -> str:
     epochs = amount(found.examples / one.rows, "epoch")
-    steps = plural(found.steps, "step")
-    steps = f"The first {steps.removeprefix('1 ')}" if endless else steps
     verb = "shows" if found.steps == 1 else "show"
     return (
-        f"{steps} {verb} {plural(found.examples, 'row')} of "
+        f"{plural(found.steps, 'step')} {verb} {plural(found.examples, 'row')} of "
         f"{one.rows:,}, {epochs}: {amount(found.tokens, 'token')}."
     )
 
@@ -79,9 +75,7 @@ def repeats_table(subject: RunSubject) -> Numbers:
     return Numbers.of(HEAD, rows, "how often rows and documents come")
 
 
-def _notes(subject: RunSubject, one: SourceRepeats) -> Iterator[str]:
-    if subject.run.run.n is None:
-        yield reached_note(subject)
+def _notes(one: SourceRepeats) -> Iterator[str]:
     if one.is_sample and one.documents:
         yield f"Documents were followed in a keyed sample of {plural(one.documents, 'document')}."
     if one.note:

@@ -13,7 +13,6 @@ from tokenloom.report.figures.loading import (
     first_from,
     waits_in_words,
 )
-from tokenloom.report.reached import has_steps, is_endless, is_first_epoch, reached, within
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 
@@ -33,8 +32,6 @@ def answer(subject: RunSubject) -> Answer:
     found, question = subject.simulation, "Will it be fed fast enough?"
     if found is None:
         sentence = "There is no whole step, so nothing is read."
-        if not has_steps(subject):
-            sentence = "Not counted: a step has more rows than this report looks at."
         return Answer(name="fed", question=question, sentence=sentence, numbers={"bytes": 0})
     worst = max(found.ranks, key=lambda one: one.bytes)
     each = found.bytes / max(1, found.steps)
@@ -46,14 +43,10 @@ def answer(subject: RunSubject) -> Answer:
         "cache_bytes": worst.cache_bytes,
     }
     about = "about " if found.bands else ""
-    size = f"{about}{binary_size(round(each))} on average{within(subject)}"
+    size = f"{about}{binary_size(round(each))} on average"
     told = f"A step reads {size}, {HOW[worst.how]}"
     if found.bytes and each < 1:
-        every = f"The {reached(subject)}" if is_endless(subject) else "All steps together"
-        verb = "reads" if is_first_epoch(subject) else "read"
-        told = f"{every} {verb} {about}{binary_size(found.bytes)}, {HOW[worst.how]}"
-    if is_endless(subject):
-        numbers |= {"endless": 1, "steps": found.steps}
+        told = f"All steps together read {about}{binary_size(found.bytes)}, {HOW[worst.how]}"
     stalls = found.stalls
     if stalls is None:
         told += f"; {_from_bucket(subject, found, numbers)}"
@@ -65,8 +58,23 @@ def answer(subject: RunSubject) -> Answer:
         else:
             told += f"; fetching takes {seconds(stalls.seconds / max(1, stalls.steps))} a step"
     return Answer(
-        name="fed", question=question, sentence=f"{told}.", numbers=numbers, figure="loading"
+        name="fed",
+        question=question,
+        sentence=f"{told}.",
+        numbers=numbers,
+        figure="loading",
+        headline=_headline(found, each),
     )
+
+
+def _headline(found: Simulation, each: float) -> tuple[str, str]:
+    stalls = found.stalls
+    if stalls is not None and stalls.seconds:
+        later, rest = stalls.waited - stalls.first_wait, stalls.seconds - stalls.first_wait
+        return share(later, rest), "of the time after its first step training waits"
+    if found.bytes and each < 1:
+        return binary_size(found.bytes), "read for all steps together"
+    return binary_size(round(each)), "read for a step"
 
 
 def _from_bucket(subject: RunSubject, found: Simulation, numbers: dict[str, float]) -> str:

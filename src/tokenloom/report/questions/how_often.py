@@ -9,10 +9,9 @@ import numpy as np
 
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.simulate.answer import SourceRepeats
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, counted, plural, share
 from tokenloom.report.chosen_documents import StoreUse
-from tokenloom.report.reached import GOES_ON, has_steps, is_endless, is_first_epoch, within
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
 from tokenloom.store.derived.duplicates import hash_blocks
 
@@ -33,8 +32,6 @@ def answer(subject: RunSubject) -> Answer:
     """How often the rows of the source that is repeated most come."""
     found = subject.simulation
     repeats = [one for one in (found.repeats if found is not None else ()) if one.rows]
-    if not repeats and not has_steps(subject):
-        return _told("Not counted: a step has more rows than this report looks at.", {})
     if not repeats:
         return _told("Nothing is shown, so nothing is repeated.", {"most": 0, "least": 0})
     rows = {one.name: one.rows for one in (found.sources if found is not None else ())}
@@ -42,20 +39,21 @@ def answer(subject: RunSubject) -> Answer:
     epochs = rows[worst.name] / worst.rows
     numbers = {"most": worst.most, "least": worst.least, "epochs": epochs}
     numbers |= {"shown": worst.shown, "sources": len(repeats)}
-    times, often = f"{_times(worst)}{within(subject)}", amount(epochs, "epoch")
+    number, unit = counted(epochs, "epoch")
+    if len(repeats) > 1:
+        most = "is repeated most" if worst.most > 1 else "gets furthest"
+        unit = f"{unit} of the source that {most}"
+    times, often = _times(worst), amount(epochs, "epoch")
     if len(repeats) == 1:
-        told = f"{times[:1].upper()}{times[1:]}" + ("" if is_first_epoch(subject) else f", {often}")
+        told = f"{capital(times)}, {often}"
     elif all(one.most <= 1 for one in repeats):
-        told = f"No row comes twice{within(subject)}; {worst.name} gets furthest, {often}"
+        told = f"No row comes twice; {worst.name} gets furthest, {often}"
     else:
         told = f"{worst.name} is repeated most: {times}, {often}"
     if worst.gaps is not None:
         numbers["median_gap"] = worst.gaps[1]
         told += f"; {_gap(worst.gaps[1])}"
-    if is_endless(subject):
-        numbers |= {"endless": 1, "steps": subject.step_count}
-        told += f". {GOES_ON}"
-    return _told(f"{told}.", numbers)
+    return _told(f"{told}.", numbers, (number, unit))
 
 
 def _gap(steps: float) -> str:
@@ -65,13 +63,16 @@ def _gap(steps: float) -> str:
     return f"the next row of a document comes {amount(steps, 'step')} later (median)"
 
 
-def _told(sentence: str, numbers: dict[str, float]) -> Answer:
+def _told(
+    sentence: str, numbers: dict[str, float], headline: tuple[str, str] | None = None
+) -> Answer:
     return Answer(
         name="repeated",
         question="How often is it repeated?",
         sentence=sentence,
         numbers=numbers,
         figure="mixture",
+        headline=headline,
     )
 
 
@@ -181,7 +182,7 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     for one in often[:TOLD]:
         yield Caution(
             words=f"{one.name} is repeated {amount(rows[one.name] / one.rows, 'epoch')}"
-            f"{within(subject)}; beyond about {MANY_EPOCHS} a repetition is worth much less than "
+            f"; beyond about {MANY_EPOCHS} a repetition is worth much less than "
             "new data.",
             remedy="Lower its weight or its epochs, set max_epochs, or add documents.",
             figure=figure,
@@ -221,8 +222,7 @@ def _ends(subject: RunSubject) -> Iterator[Caution]:
         if number in subject.removed:
             continue
         told += 1
-        step = f"step {subject.step_at(end.runs_out):,}"
-        step += "" if is_endless(subject) else f" of {subject.step_count:,}"
+        step = f"step {subject.step_at(end.runs_out):,} of {subject.step_count:,}"
         yield Caution(
             words=f"{run.names[number]} runs out at {step}; from "
             "there on the others take its share.",

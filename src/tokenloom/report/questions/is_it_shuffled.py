@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, counted, plural, share
 from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
@@ -51,8 +51,20 @@ def answer(subject: RunSubject) -> Answer:
         words = ", ".join(f"{kinds[one]} {COUNTED.get(one, one)}" for one in GRAVEST if kinds[one])
         told += f". Of the {len(looks):,} largest sources: {words}"
     return Answer(
-        name="shuffled", question=question, sentence=f"{told}.", numbers=numbers, figure="shuffle"
+        name="shuffled",
+        question=question,
+        sentence=f"{told}.",
+        numbers=numbers,
+        figure="shuffle",
+        headline=None if look.kind == TINY else _headline(look),
     )
+
+
+def _headline(look: OrderLook) -> tuple[str, str]:
+    if look.fair_batch_blocks > 1:
+        number, unit = counted(look.batch_blocks, "block")
+        return number, f"{unit} in {look.batch:,} rows; {amount(look.fair_batch_blocks)} fair"
+    return share(look.moved), f"of an epoch: how far rows move; {share(look.fair_moved)} fair"
 
 
 def judged(subject: RunSubject, name: str) -> str:

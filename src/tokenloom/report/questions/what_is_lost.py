@@ -13,7 +13,6 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
-from tokenloom.report.reached import has_steps, is_endless, reached, within
 from tokenloom.report.subject import RunSubject, capital
 from tokenloom.report.told import Answer, Caution
 
@@ -85,25 +84,34 @@ def answer(subject: RunSubject) -> Answer:
     return Answer(
         name="lost",
         question="What is lost?",
-        sentence=". ".join(_clauses(found, tokens, subject)) + ".",
+        sentence=". ".join(_clauses(found, tokens)) + ".",
         numbers=numbers,
-        figure="lost" if tokens and has_steps(subject) else "",
+        figure="lost" if tokens else "",
+        headline=_headline(found),
     )
 
 
-def _clauses(found: Leftovers, tokens: int, subject: RunSubject) -> Iterator[str]:
+def _headline(found: Leftovers) -> tuple[str, str] | None:
+    if not found.tokens:
+        return None
+    if not found.counted:
+        return share(found.filler), "of the cells are filler"
+    which = "selected tokens" if found.unselected_tokens else "tokens"
+    return share(found.lost, found.tokens), f"of the {which} are in no row"
+
+
+def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
     if not tokens:
         yield "The run selects no token, so there is none to lose"
         return
     yield from _in_no_row(found, tokens)
     never, rows = int(found.total("never_rows")), int(found.total("rows"))
     alone = never == found.dropped and len(found.sources) == 1
-    if never and not alone and has_steps(subject):
+    if never and not alone:
         missing = f"{plural(never, 'row')} ({share(never, rows)} of an epoch)"
-        endless = f"{missing} {'comes' if never == 1 else 'come'} after the {reached(subject)}"
-        yield endless if is_endless(subject) else f"The run ends before it shows {missing}"
+        yield f"The run ends before it shows {missing}"
     if found.examples:
-        yield capital(f"{share(found.filler)} of the cells{within(subject)} are filler")
+        yield capital(f"{share(found.filler)} of the cells are filler")
         if found.dropped:
             verb = "makes" if found.dropped == 1 else "make"
             last = "row" if found.dropped == 1 else plural(found.dropped, "row")
@@ -135,8 +143,8 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
     """Losses that are larger than anybody would expect, each with what to do."""
     found = subject.leftovers
     yield from _lost(found.sources)
-    yield from _unreached(found, subject)
-    yield from _unfilled(found, within(subject))
+    yield from _unreached(found)
+    yield from _unfilled(found)
     yield from _cut(found.sources)
     examples = found.examples + found.dropped
     if found.examples and found.dropped > MUCH_DROPPED * examples:
@@ -170,21 +178,20 @@ def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
             )
 
 
-def _unreached(found: Leftovers, subject: RunSubject) -> Iterator[Caution]:
+def _unreached(found: Leftovers) -> Iterator[Caution]:
     """Sources that no step shows, although others are."""
     unseen = [one.name for one in found.sources if one.tokens and not one.shown]
     if unseen and found.examples:
         more = f" and {plural(len(unseen) - 3, 'other source')}" if len(unseen) > 3 else ""
-        step = f"None of the {reached(subject)}" if is_endless(subject) else "No step"
         yield Caution(
-            words=f"{step} shows {', '.join(unseen[:3])}{more}.",
+            words=f"No step shows {', '.join(unseen[:3])}{more}.",
             remedy="Give them more weight or rows, or take them out of the mix.",
             figure="lost",
             gravity=3,
         )
 
 
-def _unfilled(found: Leftovers, where: str) -> Iterator[Caution]:
+def _unfilled(found: Leftovers) -> Iterator[Caution]:
     def missing(one: SourceLeftovers) -> float:
         cells = one.shown * found.seq_len
         fill = (one.shown_tokens + one.inserted) / cells if cells else 1.0
@@ -194,7 +201,7 @@ def _unfilled(found: Leftovers, where: str) -> Iterator[Caution]:
     worst, others = _worst(found.sources, missing, 0.0)
     if worst is not None:
         yield Caution(
-            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells{where} are "
+            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are "
             f"filler{others}.",
             remedy=_filling(worst),
             figure="rows" if worst.kind == "splice" else "packing",

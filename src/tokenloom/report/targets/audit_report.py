@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.copied_code import asked_again
+from tokenloom.page.numbers import amount, counted, plural, share
 from tokenloom.report.figures.law_verdicts import certificate_cautions, laws_figure
 from tokenloom.report.report_file import Report
 from tokenloom.report.told import Answer
@@ -37,7 +36,7 @@ def audit_report(found: Certificate, *, name: str = "audit", command: str = "") 
         cautions=tuple(certificate_cautions(found, None)),
         answers=tuple(_answers(found)),
         tree="\n".join(_words(found)),
-        figures=(laws_figure(found, asked_again("certificate", command, "certificate")),),
+        figures=(laws_figure(found),),
         command=command,
     )
 
@@ -65,20 +64,20 @@ def _answers(found: Certificate) -> Iterator[Answer]:
         sentence=f"{amount(scope.rows, 'row')}{of}{sampled}; {ARRAYS.get(scope.arrays, '')}.",
         numbers={"rows": scope.rows, "first": scope.first, "last": scope.last},
         figure="certificate",
+        headline=counted(scope.rows, "row"),
     )
     known = {name: law for name, law in found.laws.items() if law.looked_at}
     broken = [name for name, law in known.items() if law.broken]
     words = f"No: {', '.join(broken)}." if broken else "Yes."
+    violations = sum(law.broken for law in known.values())
     yield Answer(
         name="holds",
         question="Does every law hold?",
         sentence=f"{words} {len(known)} of {plural(len(found.laws), 'law')} looked at, "
-        f"{amount(sum(law.broken for law in known.values()), 'violation')}.",
-        numbers={
-            "laws": len(known),
-            "broken": sum(law.broken for law in known.values()),
-        },
+        f"{amount(violations, 'violation')}.",
+        numbers={"laws": len(known), "broken": violations},
         figure="certificate",
+        headline=counted(violations, "violation"),
     )
     left = len(found.not_looked_at)
     named = f": {'; '.join(found.not_looked_at)}" if left <= FEW else ", named in the figure"
@@ -88,6 +87,7 @@ def _answers(found: Certificate) -> Iterator[Answer]:
         sentence=f"{plural(left, 'thing')}{named}." if left else "Nothing.",
         numbers={"not_looked_at": left},
         figure="certificate",
+        headline=counted(left, "thing"),
     )
     counts = found.counts.get("sources", {}).values()
     tokens = sum(one.get("tokens", 0) for one in counts)
@@ -97,4 +97,5 @@ def _answers(found: Certificate) -> Iterator[Answer]:
         sentence=f"{amount(tokens, 'stored token')} of {plural(len(counts), 'source')}.",
         numbers={"tokens": tokens, "sources": len(counts)},
         figure="certificate",
+        headline=counted(tokens, "token"),
     )

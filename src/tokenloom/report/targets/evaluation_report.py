@@ -43,7 +43,7 @@ def evaluation_report(
         cautions=tuple(evaluation_cautions(every)),
         answers=tuple(evaluation_answers(every)),
         tree="\n".join(line for one in every for line in _words(one)),
-        figures=tuple(evaluation_figures(every, command)),
+        figures=tuple(evaluation_figures(every)),
         command=command,
     )
 

@@ -12,8 +12,7 @@ from tokenloom.api.store import Store
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY
-from tokenloom.page.numbers import amount, binary_size, plural, share
-from tokenloom.report.copied_code import opened_store, table_again
+from tokenloom.page.numbers import amount, binary_size, counted, plural, share
 from tokenloom.report.figures.lengths import lengths_drawn
 from tokenloom.report.report_file import Report
 from tokenloom.report.targets.stored_facts import FRAME, StoreFacts
@@ -79,6 +78,7 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
             "bytes": facts.bytes,
         },
         figure="contents",
+        headline=counted(store.num_tokens, "token"),
     )
     if store.num_tokens:
         median, longest = counts.percentile(50), int(counts.length[-1])
@@ -91,6 +91,7 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
             f"{amount(longest, 'token')}{about}.",
             numbers={"median": median, "mean": counts.mean, "longest": longest},
             figure="lengths",
+            headline=(amount(median), "tokens in the median document"),
         )
     yield _equal_answer(facts)
     yield Answer(
@@ -99,6 +100,9 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
         sentence=_capital(" ".join(f"{line}." for line in facts.guards)),
         numbers={"sealed": float(facts.is_sealed)},
         figure="contents",
+        headline=("Sealed", "and checked when read")
+        if facts.is_sealed
+        else ("No seal", "nothing guards it"),
     )
     yield _rows_answer(facts)
 
@@ -117,7 +121,12 @@ def _equal_answer(facts: StoreFacts) -> Answer:
         told = f"{amount(copies, 'document')} ({share(copies, total)}) {verb} {others}."
     numbers = {"groups": len(groups), "copies": copies}
     return Answer(
-        name="duplicates", question=question, sentence=told, numbers=numbers, figure="duplicates"
+        name="duplicates",
+        question=question,
+        sentence=told,
+        numbers=numbers,
+        figure="duplicates",
+        headline=(amount(copies), "document is a copy" if copies == 1 else "documents are copies"),
     )
 
 
@@ -137,6 +146,7 @@ def _rows_answer(facts: StoreFacts) -> Answer:
         f"{share(fill)} full, and with one document each {share(one)}{about}.",
         numbers={"windows": facts.windows, "fill": fill, "one_doc_fill": one, "rows": best.rows},
         figure="packing",
+        headline=(share(fill), "of the cells filled by packing"),
     )
 
 
@@ -188,11 +198,6 @@ def store_figures(facts: StoreFacts) -> Iterator[Figure]:
         yield _packing(facts)
 
 
-def _again(facts: StoreFacts, figure: str) -> str:
-    code = table_again(figure, "report_on(store)")
-    return opened_store(facts.store, code, reported=True)
-
-
 def _contents(facts: StoreFacts) -> Figure:
     store, manifest = facts.store, facts.store.reader.manifest
     tokenizer = manifest.tokenizer
@@ -219,7 +224,6 @@ def _contents(facts: StoreFacts) -> Figure:
         f"{plural(len(manifest.shards), 'shard')}, {binary_size(facts.bytes)}.",
         drawing=numbers_html(Numbers.of(("property", "value"), rows), wraps=True),
         numbers=(Numbers.of(head, parts, "what each build or append added"),),
-        code=_again(facts, "contents"),
     )
 
 
@@ -238,24 +242,15 @@ def _lengths(facts: StoreFacts) -> Figure:
         f"{share(long, total)} of the documents are longer than {FRAME:,} tokens.",
         drawing=lengths_drawn(bins),
         numbers=(Numbers.of(head, rows, "documents by length"),),
-        code=_again(facts, "lengths"),
         notes=(note,) if note else (),
     )
 
 
 def _duplicates(facts: StoreFacts) -> Figure:
     title = "Which documents are equal"
-    code = opened_store(
-        facts.store,
-        "groups = store.duplicates()\n"
-        "print(sorted(len(group) for group in groups))  # documents of each group\n"
-        "print(len(groups), sum(map(len, groups)) - len(groups))  # groups, and copies in them",
-    )
     groups = facts.duplicates
     if isinstance(groups, str):
-        return Figure(
-            name="duplicates", title=title, message="Not known.", reason=groups, code=code
-        )
+        return Figure(name="duplicates", title=title, message="Not known.", reason=groups)
     sizes: dict[str, int] = {}
     for size in sorted(groups):
         low = 1 << (size.bit_length() - 1)
@@ -274,7 +269,6 @@ def _duplicates(facts: StoreFacts) -> Figure:
         else "No two documents have the same tokens.",
         drawing=both(lambda width: bars(rows, width, said)) if rows else EMPTY,
         numbers=(Numbers.of(("documents of a group", "groups"), sizes.items(), said),),
-        code=code,
     )
 
 
@@ -306,7 +300,6 @@ def _packing(facts: StoreFacts) -> Figure:
         f"which cuts {cut}; windows make {windows}.",
         drawing=both(lambda width: bars(rows, width, said, top=1.0)),
         numbers=(Numbers.of(head, numbers, "what packing costs"),),
-        code=_again(facts, "packing"),
         notes=() if facts.packs_all else (note,),
     )
 
