@@ -21,10 +21,9 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
-from tokenloom.explore.query import link
 from tokenloom.explore.router import reply_to
 from tokenloom.explore.session import Session
-from tokenloom.explore.shell import HttpReply
+from tokenloom.explore.shell import HttpReply, link
 
 __all__ = ["run"]
 

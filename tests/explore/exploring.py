@@ -3,9 +3,9 @@
 import contextlib
 import threading
 
-from tokenloom.explore.query import link
 from tokenloom.explore.router import reply_to
 from tokenloom.explore.server import Server
+from tokenloom.explore.shell import link
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pagetoys import EVIL, MARK
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.explore import session as session_module
-from tokenloom.explore.cell_facts import NAMES
+from tokenloom.explore.cells import NAMES
 from tokenloom.explore.session import Session
 from tokenloom.explore.strip_list import TOKENS_OF_A_ROW
 

@@ -8,7 +8,7 @@ import pytest
 from exploring import Asked
 
 import tokenloom as tl
-from tokenloom.explore import scan
+from tokenloom.explore import find_page
 from tokenloom.explore.session import Session
 
 WORDS = ["needle", "hay", "ünï", "日本", "x", "<b>", "  ", "stack\n"]
@@ -60,7 +60,7 @@ def found_by(asked, link=r"document\?source=(\w)&amp;document=(\d+)", **values):
     [("needle", 4000), ("ünïneedle", 64), ("日", 300), ("<b>", 1 << 16), ("nowhere", 4000)],
 )
 def test_a_text_is_found_in_every_document_that_has_it(stores, asked, wanted, tokens, monkeypatch):
-    monkeypatch.setattr(scan, "TOKENS", tokens)
+    monkeypatch.setattr(find_page, "TOKENS", tokens)
     found, pages = found_by(asked, kind="text", wanted=wanted)
     known = {
         (name, str(k))
@@ -86,7 +86,7 @@ def test_ids_and_hashes_are_found(stores, asked):
 
 
 def test_a_text_in_a_step_is_found_in_the_rows_that_show_it(asked, searched, monkeypatch):
-    monkeypatch.setattr(scan, "TOKENS", 100)
+    monkeypatch.setattr(find_page, "TOKENS", 100)
     found, _ = found_by(asked, r"row\?index=(\d+)", kind="text", wanted="needle", step=3)
     rows = searched.at(step=3, batch_size=16, text=True)
     known = {str(row.index) for row in rows if any("needle" in span.text for span in row.spans)}

@@ -4,7 +4,7 @@ from email.message import Message
 
 import pytest
 
-from tokenloom.explore.gate import refusal
+from tokenloom.explore.router import refusal
 
 TOKEN = "secret-token_1"
 

@@ -11,7 +11,7 @@ from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
 
 import tokenloom as tl
-from tokenloom.explore import scan
+from tokenloom.explore import find_page
 from tokenloom.explore.session import Session
 
 PAGES = (
@@ -158,13 +158,13 @@ def test_a_search_runs_by_itself_and_can_be_stopped_and_cells_that_differ_are_ma
     assert 0 < len(differ) < 64
     with browsing.visit(chromium, url) as seen:
         page = seen.page
-        monkeypatch.setattr(scan, "TOKENS", 8000)
+        monkeypatch.setattr(find_page, "TOKENS", 8000)
         page.goto(url + "find?kind=text&source=wiki&wanted=ab")
         page.locator("#more").wait_for(state="detached")
         links = page.locator("#hits a").evaluate_all("(all) => all.map((one) => one.href)")
         found = {int(re.search(r"document=(\d+)", one)[1]) for one in links}
         assert sorted(found) == known
-        monkeypatch.setattr(scan, "TOKENS", 16)
+        monkeypatch.setattr(find_page, "TOKENS", 16)
         page.goto(url + "find?kind=text&wanted=zzzz")
         page.locator("#stop").click()
         page.wait_for_timeout(100)

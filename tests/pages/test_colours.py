@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from tokenloom.page.document import asset
 from tokenloom.page.png import STRENGTH
-from tokenloom.page.sheet import asset
 
 SIDES = {"light": 0, "dark": 1}
 

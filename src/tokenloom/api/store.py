@@ -24,7 +24,7 @@ from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import foreign_bytes, verify_foreign
 from tokenloom.foreign.opened import open_any
 from tokenloom.foreign.places import Said
-from tokenloom.page.inline import View
+from tokenloom.page.document import View
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import verify as verification

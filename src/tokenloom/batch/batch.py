@@ -37,7 +37,7 @@ from tokenloom.batch.views.named import Named
 from tokenloom.batch.views.token_words import token_strings
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, EOS_BEFORE, Spans
-from tokenloom.page.inline import View
+from tokenloom.page.document import View
 from tokenloom.store.handles import lazy
 
 __all__ = ["Batch", "Kind"]

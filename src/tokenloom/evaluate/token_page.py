@@ -2,7 +2,7 @@
 
 One idea: what a model has learned of a text is best seen in the text. Each token has the colour of
 its log-probability, and its number, probability and rank of surprise when the mouse is over it. The
-page stands alone (`tokenloom.page.sheet`): no network, and nothing in a text is run.
+page stands alone (`tokenloom.page.document`): no network, and nothing in a text is run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
 from tokenloom.evaluate.token_axes import places
+from tokenloom.page.document import document, theme_button
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import share
-from tokenloom.page.sheet import document, theme_button
 from tokenloom.page.token_cells import directed, extra_classes, whole_letters
 
 __all__ = ["TokenPage", "surprise_legend", "token_page"]

@@ -1,4 +1,10 @@
-"""From the target of a request to its reply: the page by its name, and what is said when it fails.
+"""The request and its page: who may ask, the page by its name, and what is said when it fails.
+
+The pages are for the person who started the explorer, in a browser on this machine or at the near
+end of an SSH tunnel. Other programs of this machine do not know the token, nor do pages of other
+sites that the browser shows. A name that resolves to this machine (DNS rebinding) is not a loopback
+name, and a request that carries another origin is refused. Ports are not compared: a tunnel has
+another one at its near end. A wrong token is answered like a page that does not exist.
 
 A page that refuses its query is shown with the sentence of the refusal; one that fails is logged,
 and the others are still answered.
@@ -6,24 +12,63 @@ and the others are still answered.
 
 from __future__ import annotations
 
+import hmac
 import logging
+import re
 from collections.abc import Callable
+from email.message import Message
 
 from tokenloom.errors import TokenloomError
-from tokenloom.explore.gate import page_name
-from tokenloom.explore.pages.compare_page import compare_page, difference_page
-from tokenloom.explore.pages.document_page import document_page
-from tokenloom.explore.pages.find_page import find_page
-from tokenloom.explore.pages.overview_page import overview_page
-from tokenloom.explore.pages.row_page import next_of_source, row_page
-from tokenloom.explore.pages.step_page import step_page
-from tokenloom.explore.query import Query, read_query
+from tokenloom.explore.compare_page import compare_page, difference_page
+from tokenloom.explore.document_page import document_page
+from tokenloom.explore.find_page import find_page
+from tokenloom.explore.overview_page import overview_page
+from tokenloom.explore.row_page import next_of_source, row_page
 from tokenloom.explore.session import Session
-from tokenloom.explore.shell import Elsewhere, ExplorerPage, HttpReply, reply_of
+from tokenloom.explore.shell import Elsewhere, ExplorerPage, HttpReply, Query, read_query, reply_of
+from tokenloom.explore.step_page import step_page
+from tokenloom.page.document import asset
 from tokenloom.page.markup import joined, tag
-from tokenloom.page.sheet import asset
 
-__all__ = ["ASSETS", "PAGES", "reply_to"]
+__all__ = ["ASSETS", "PAGES", "page_name", "refusal", "reply_to"]
+
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+
+# a path of plain names: nothing encoded, no dots that lead up, no empty name
+_PATH = re.compile(r"/([A-Za-z0-9_-]+)(/([a-z][a-z.]*)?)?")
+
+
+def refusal(target: str, headers: Message, token: str) -> int | None:
+    """The status that refuses a request; None: it is answered.
+
+    Args:
+        target: path and query, as they were sent.
+        headers: of the request.
+        token: the first name of every path.
+    """
+    hosts = headers.get_all("Host", [])
+    if len(hosts) != 1 or not hosts[0]:
+        return 400
+    if not _HOST.fullmatch(hosts[0]):
+        return 403
+    origins = headers.get_all("Origin", [])
+    if any(origin.lower() != f"http://{hosts[0]}".lower() for origin in origins):
+        return 403
+    found = _PATH.fullmatch(target.partition("?")[0])
+    given = "" if found is None else found[1]
+    return None if hmac.compare_digest(given.encode(), token.encode()) else 404
+
+
+def page_name(target: str) -> str | None:
+    """The name after the token; empty for the first page, None if its slash is missing.
+
+    >>> page_name("/token/step?step=3")
+    'step'
+    """
+    found = _PATH.fullmatch(target.partition("?")[0])
+    assert found is not None  # the gate let it pass
+    return None if found[2] is None else found[3] or ""
+
 
 Made = ExplorerPage | Elsewhere
 

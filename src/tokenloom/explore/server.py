@@ -16,8 +16,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tokenloom.explore.gate import refusal
-from tokenloom.explore.router import reply_to
+from tokenloom.explore.router import refusal, reply_to
 from tokenloom.explore.session import Session
 from tokenloom.explore.shell import HttpReply
 from tokenloom.page.markup import tag

@@ -9,26 +9,27 @@ its first document are read, all rows of a source in one request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError
-from tokenloom.explore.query import link
-from tokenloom.explore.scan import read_pieces
 from tokenloom.explore.session import ExploredRun
+from tokenloom.explore.shell import link
 from tokenloom.layout.spans import Spans
 from tokenloom.page.charts import SERIES, legend, series
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_svg
+from tokenloom.store.reader import Reader
 
 __all__ = [
     "TOKENS_OF_A_ROW",
     "StripRow",
     "by_share",
+    "read_pieces",
     "rows_of_step",
     "source_legend",
     "strip_rows",
@@ -124,6 +125,18 @@ def _first_words(explored: ExploredRun, spans: Spans) -> list[str]:
             for row in some:
                 found[row] = UNREAD
     return found
+
+
+def read_pieces(
+    reader: Reader, pieces: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """(name, tokens) of each of some pieces (name, first address, last), in one request."""
+    begin = np.array([one[1] for one in pieces], np.int64)
+    end = np.array([one[2] for one in pieces], np.int64)
+    views = reader.read(begin, end)
+    flat = np.concatenate([np.empty(0, np.int32), *views], dtype=np.int32, casting="unsafe")
+    parts = np.split(flat, np.cumsum(end - begin)[:-1].tolist()) if len(pieces) else []
+    yield from zip((one[0] for one in pieces), parts, strict=True)
 
 
 def _one_line(text: str) -> str:

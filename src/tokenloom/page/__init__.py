@@ -4,5 +4,5 @@
 - `tokenloom.page.charts` draws bars, lines, areas, strips and maps as SVG, in two widths.
 - `tokenloom.page.standalone` puts drawings into an SVG file that has its colours inside.
 - `tokenloom.page.figure` is a drawing with its message, its numbers and the code that makes them.
-- `tokenloom.page.sheet` is a whole page: style and script inside it, allowed by their hashes.
+- `tokenloom.page.document` is a whole page: style and script inside it, allowed by their hashes.
 """

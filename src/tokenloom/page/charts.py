@@ -15,8 +15,18 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.page.axes import Scale, axis_below, axis_left, cut, drawing, label, rule, wide
-from tokenloom.page.marks import Mark, placed
+from tokenloom.page.axes import (
+    Mark,
+    Scale,
+    axis_below,
+    axis_left,
+    cut,
+    drawing,
+    label,
+    placed,
+    rule,
+    wide,
+)
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import exact
 from tokenloom.page.png import LEVELS, levels_of, png_url

@@ -23,8 +23,8 @@ from tokenloom.batch.views.html import SHOWN
 from tokenloom.errors import plural
 from tokenloom.layout.spans import BOS
 from tokenloom.page.charts import SERIES
+from tokenloom.page.document import View, inline
 from tokenloom.page.figure import figure_html
-from tokenloom.page.inline import View, inline
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html
 from tokenloom.page.token_cells import (

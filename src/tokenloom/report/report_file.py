@@ -14,9 +14,9 @@ from typing import Any
 
 from tokenloom.arguments import Place, place
 from tokenloom.errors import ConfigError, StoreError
+from tokenloom.page.document import document, theme_button
 from tokenloom.page.figure import Figure, Numbers, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
-from tokenloom.page.sheet import document, theme_button
 from tokenloom.remote.uploads import read_whole, write_whole
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
 from tokenloom.version import __version__

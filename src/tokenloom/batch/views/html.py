@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokenloom.page.inline import inline
+from tokenloom.page.document import inline
 from tokenloom.page.markup import tag
 
 __all__ = ["SHOWN", "preformatted", "table"]

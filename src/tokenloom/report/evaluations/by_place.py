@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenloom.page.binned import binned_lines
 from tokenloom.page.charts import NARROW, SERIES, both, legend
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.histogram import columns
+from tokenloom.page.histogram import binned_lines, columns
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, share
 from tokenloom.report.evaluations.read_back import Evaluated

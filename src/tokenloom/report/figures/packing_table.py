@@ -1,6 +1,6 @@
 """What another way of cutting rows would win or lose.
 
-Each way is planned for the same documents (`tokenloom.report.ways_to_pack`), so the run's own stands
+Each way is planned for the same documents (`tokenloom.report.ways_to_pack`): the run's own stands
 beside the others with its fill, its losses and its cuts.
 """
 

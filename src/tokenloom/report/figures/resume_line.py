@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tokenloom.page.axes import Scale, axis_below, drawing, rule
+from tokenloom.page.axes import Mark, Scale, axis_below, drawing, placed, rule
 from tokenloom.page.charts import both
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
-from tokenloom.page.marks import Mark, placed
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.figures.mix_shares import changes_of

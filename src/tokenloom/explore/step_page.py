@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tokenloom.errors import ConfigError
-from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, select
+from tokenloom.explore.shell import ExplorerPage, Query, button, field, hidden, link, pager, select
 from tokenloom.explore.strip_list import (
     StripRow,
     by_share,

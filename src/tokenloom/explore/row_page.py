@@ -6,34 +6,33 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenloom.explore.cell_facts import (
+from tokenloom.explore.cells import (
     CELLS_OF_A_PAGE,
+    COLOURINGS,
     NAMES,
     Filled,
     ShownRow,
-    facts_of,
-    offset_words,
-    row_cells,
-)
-from tokenloom.explore.cell_marks import (
-    COLOURINGS,
     cells_html,
+    facts_of,
     marked_cells,
+    offset_words,
     panel,
+    row_cells,
     tint_of,
 )
-from tokenloom.explore.pages.step_page import go_to, named_source
-from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import (
     Elsewhere,
     ExplorerPage,
+    Query,
     button,
     hidden,
+    link,
     mark_form,
     pager,
     scrolled,
 )
+from tokenloom.explore.step_page import go_to, named_source
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 from tokenloom.page.token_cells import dotted_item

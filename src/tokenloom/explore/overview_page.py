@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import shlex
 
-from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button
+from tokenloom.explore.shell import ExplorerPage, Query, button, link
 from tokenloom.page.figure import code_block, figure_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.report.told import answers_html, cautions_html

@@ -10,19 +10,19 @@ import numpy as np
 
 from tokenloom.api.store import Store
 from tokenloom.errors import TokenloomError
-from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE
-from tokenloom.explore.cell_marks import cell_html, marked_cells, panel
-from tokenloom.explore.pages.step_page import named_source
-from tokenloom.explore.query import Query, link
+from tokenloom.explore.cells import CELLS_OF_A_PAGE, cell_html, marked_cells, panel
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import (
     ExplorerPage,
+    Query,
     button,
     hidden,
+    link,
     mark_form,
     pager,
     scrolled,
 )
+from tokenloom.explore.step_page import named_source
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 from tokenloom.page.token_cells import LETTER_BYTES, directed, extra_classes, spelled, whole_letters

@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE, NAMES, ShownRow, row_cells
-from tokenloom.explore.cell_marks import cells_html, panel, tint_of
-from tokenloom.explore.query import Query, link
+from tokenloom.explore.cells import (
+    CELLS_OF_A_PAGE,
+    NAMES,
+    ShownRow,
+    cells_html,
+    panel,
+    row_cells,
+    tint_of,
+)
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button, field, pager
+from tokenloom.explore.shell import ExplorerPage, Query, button, field, link, pager
 from tokenloom.explore.strip_list import (
     StripRow,
     by_share,

@@ -1,1 +1,0 @@
-"""Takes a session and a query → gives one page of the explorer, from a pure function."""
