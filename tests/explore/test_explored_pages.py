@@ -170,6 +170,12 @@ def test_rows_of_steps_and_runs_that_differ_are_marked(run, asked):
     assert both.get("row", index=3, run=2).status == 400
 
 
+def test_keys_lead_to_the_next_two_steps_as_long_as_there_are_any(asked):
+    last = asked.session.run().step_count - 1
+    assert 'rel="next"' in asked.html("compare", a=0, b=last - 1)
+    assert 'rel="next"' not in asked.html("compare", a=0, b=last)
+
+
 def test_texts_ids_names_and_metadata_of_strangers_stay_text_on_every_page(evil):
     source = next(iter(evil.session.run().run.sources))
     pages = {

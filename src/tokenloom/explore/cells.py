@@ -29,6 +29,7 @@ from tokenloom.page.token_cells import (
     REST,
     cell_classes,
     directed,
+    dotted_item,
     extra_classes,
     spelled,
     whole_letters,
@@ -39,6 +40,7 @@ from tokenloom.trace.step_rows import rows_in_steps
 __all__ = [
     "CELLS_OF_A_PAGE",
     "COLOURINGS",
+    "HINT",
     "NAMES",
     "Filled",
     "ShownRow",
@@ -48,7 +50,9 @@ __all__ = [
     "marked_cells",
     "offset_words",
     "panel",
+    "range_words",
     "row_cells",
+    "tint_legend",
     "tint_of",
 ]
 
@@ -237,6 +241,15 @@ def facts_of(shown: ShownRow, cell: int, one: Filled) -> tuple[str, ...]:
     )
 
 
+def range_words(first: int, length: int) -> str:
+    """Neighbouring numbers in words.
+
+    >>> range_words(5, 1), range_words(5, 3)
+    ('5', '5–7')
+    """
+    return f"{first:,}" if length == 1 else f"{first:,}–{first + length - 1:,}"
+
+
 def offset_words(one: Filled, cell: int) -> str:
     """The document offset of a cell in words."""
     if one.document < 0:
@@ -252,6 +265,8 @@ def _or_none(value: int, nothing: int) -> str:
 
 
 COLOURINGS = ("segment", "source", "loss")
+
+HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
 FEW_FILLERS = 4  # more of them are shown as one
 
@@ -346,6 +361,15 @@ def _stretch(
             classes += f" {marks[at]}"
         facts = facts_of(shown, cell, one)
         yield cell_html(shown.letters[at] or "·", classes, facts, chosen == cell)
+
+
+def tint_legend(named: Sequence[tuple[int, str | Markup]], *more: Markup) -> Markup:
+    """What the tints of cells mean, and the dotted line of context."""
+    items = (
+        tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
+        for tint, words in named
+    )
+    return tag("ul", *items, *more, dotted_item(), class_="legend")
 
 
 def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = False) -> Markup:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,13 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.explore.cells import (
     CELLS_OF_A_PAGE,
+    HINT,
     NAMES,
     ShownRow,
     cells_html,
     panel,
     row_cells,
+    tint_legend,
     tint_of,
 )
 from tokenloom.explore.session import ExploredRun, Session
@@ -27,27 +28,14 @@ from tokenloom.explore.strip_list import (
     source_legend,
     strip_rows,
 )
-from tokenloom.inspect.diff import WORDS, KeyChange
 from tokenloom.page.charts import SERIES
-from tokenloom.page.figure import Numbers, numbers_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
-from tokenloom.page.token_cells import dotted_item
 from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = ["compare_page", "difference_page", "same_rows"]
 
 ROWS_OF_A_PAGE = 16
-
-MOST_PARTS = 12  # of a setting that are listed
-
-MISSING = "(none)"
-
-MOST_LETTERS = 120  # of a value
-
-LEAD = 30  # letters before the first that differs
-
-HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
 
 def compare_page(session: Session, query: Query) -> ExplorerPage:
@@ -71,7 +59,10 @@ def compare_page(session: Session, query: Query) -> ExplorerPage:
     if len(session.runs) > 1:
         words = "compare all examples and settings"
         whole = tag("p", button(words, "diff"), class_="soft")
-    turns = [("next", link("compare", a=a + 1, b=b + 1))]
+    turns = []
+    ends = ((left.step_count, a), (right.step_count, b))
+    if all(count is None or step + 1 < count for count, step in ends):
+        turns.append(("next", link("compare", a=a + 1, b=b + 1)))
     if a and b:
         turns.append(("prev", link("compare", a=a - 1, b=b - 1)))
     return ExplorerPage(
@@ -212,12 +203,11 @@ def _two_rows(
     ]
     both = max(one.last - one.first for one in pair)
     said = f"{len(odd):,} of {plural(both, 'cell')} differ, {share(len(odd), both)}."
-    legend = tag("ul", *_marks(), dotted_item(), class_="legend")
     width = max(one.width for one in pair)
     parts = [
         tag("p", said, class_="message", role="status"),
         tag("p", tag("a", "‹ all rows", href=link("compare", a=a, b=b), class_="button")),
-        legend,
+        _legend(),
         tag("div", *columns, class_="sides"),
         panel(NAMES, None, HINT),
         pager("compare", pair[0].first, CELLS_OF_A_PAGE, width, "cells", a=a, b=b, row=row),
@@ -225,16 +215,11 @@ def _two_rows(
     return joined(parts), f"Row {row:,} of steps {a:,} and {b:,}"
 
 
-def _marks() -> list[Markup]:
+def _legend() -> Markup:
     """What the marks of two rows mean."""
-    swatches = ((1, "one colour a document, in turn"), (0, "filler"))
-    items = [
-        tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
-        for tint, words in swatches
-    ]
     differs = tag("span", "a", class_="cell differs", aria_hidden="true")
-    words = "line above: another token, segment or weight"
-    return [*items, tag("li", differs, words)]
+    marked = tag("li", differs, "line above: another token, segment or weight")
+    return tint_legend([(1, "one colour a document, in turn"), (0, "filler")], marked)
 
 
 def _odd_cells(one: ShownRow, two: ShownRow) -> list[int]:
@@ -255,67 +240,11 @@ def difference_page(session: Session, query: Query) -> ExplorerPage:
     if len(session.runs) < 2:
         raise ConfigError("diff: found one run, allowed: two. `tokenloom explore RUN OTHER`.")
     found = session.difference()
-    head, *_ = repr(found).splitlines()
-    rows = [line for one in found.keys for line in _lines(one)]
-    table = Numbers.of(("setting", session.run(0).name, session.other.name, "changes"), rows)
-    said = head.removeprefix("RunDiff: ")
-    parts = [
-        tag("p", said[:1].upper() + said[1:], f". Equal: {found._share()}.", class_="message"),
-        numbers_html(table) if rows else tag("p", "No setting differs.", class_="soft"),
-    ]
+    names = joined([tag("bdi", session.run(0).name), " and ", tag("bdi", session.other.name)])
+    about = {"tabindex": 0, "role": "region", "aria_label": "How the runs differ"}
+    parts = [tag("p", names, class_="message"), tag("pre", repr(found), class_="tree", **about)]
     if found.first is not None:
         steps = [one.steps.step_of(found.first) for one in session.runs]
         to = link("compare", a=steps[0], b=steps[1])
         parts.append(tag("p", button("the first step that differs", to)))
     return ExplorerPage(title="The whole runs", body=joined(parts), way="compare")
-
-
-def _lines(one: KeyChange) -> list[tuple[str, str, str, str]]:
-    """A setting that differs: a line for each part in which it does."""
-    parts = list(itertools.islice(differing_parts(one.a, one.b), MOST_PARTS + 1))
-    verdict = one.why or WORDS[one.verdict]
-    lines = [(one.key + path, a, b, verdict) for path, a, b in parts[:MOST_PARTS]]
-    if len(parts) > MOST_PARTS:
-        lines.append((f"{one.key}: more", "…", "…", ""))
-    return lines
-
-
-def differing_parts(a: object, b: object, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """The smallest parts in which two settings differ: path below them, and both values as text.
-
-    >>> old = [{"at": 5, "weights": {"a": 1, "b": 2}}]
-    >>> new = [{"at": 5, "weights": {"a": 1, "b": 3}}, {"at": 9}]
-    >>> list(differing_parts(old, new))
-    [('[0].weights.b', '2', '3'), ('[1]', '(none)', "{'at': 9}")]
-    """
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in dict.fromkeys([*a, *b]):
-            below = f"{path}.{key}"
-            yield from differing_parts(a.get(key, MISSING), b.get(key, MISSING), below)
-    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        for place in range(max(len(a), len(b))):
-            one, two = (line[place] if place < len(line) else MISSING for line in (a, b))
-            yield from differing_parts(one, two, f"{path}[{place}]")
-    elif a != b:
-        yield path, *_around_difference(str(a), str(b))
-
-
-def _around_difference(a: str, b: str) -> tuple[str, str]:
-    """Two texts, cut to what is around the first letter in which they differ.
-
-    >>> [one[:12] for one in _around_difference("x" * 500 + "a", "x" * 500 + "b")]
-    ['…xxxxxxxxxxx', '…xxxxxxxxxxx']
-    >>> _around_difference("x" * 500 + "a", "x" * 500 + "b")[1][-3:], _around_difference("a", "b")
-    ('xxb', ('a', 'b'))
-    """
-    if max(len(a), len(b)) <= MOST_LETTERS:
-        return a, b
-    pairs = enumerate(zip(a, b, strict=False))
-    first = next((at for at, (x, y) in pairs if x != y), min(len(a), len(b)))
-    low = max(0, first - LEAD)
-    return _cut(a, low), _cut(b, low)
-
-
-def _cut(text: str, low: int) -> str:
-    high = low + MOST_LETTERS
-    return "…" * (low > 0) + text[low:high] + "…" * (high < len(text))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenloom.api.store import Store
 from tokenloom.errors import TokenloomError
-from tokenloom.explore.cells import CELLS_OF_A_PAGE, cell_html, marked_cells, panel
+from tokenloom.explore.cells import CELLS_OF_A_PAGE, cell_html, marked_cells, panel, range_words
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import (
     ExplorerPage,
@@ -18,6 +18,7 @@ from tokenloom.explore.shell import (
     button,
     hidden,
     link,
+    listing,
     mark_form,
     pager,
     scrolled,
@@ -145,10 +146,7 @@ def _places(
     if found:
         number = explored.number or None
         names = ("step", "row", "cells", "tokens", "epoch", "remark")
-        head = tag("tr", *(tag("th", one, scope="col") for one in names))
-        rows = (_place(one, number) for one in found)
-        table = tag("table", tag("thead", head), tag("tbody", *rows), class_="ranges")
-        parts.append(scrolled(table, "Places"))
+        parts.append(listing(names, [_place(one, number) for one in found], "Places"))
     else:
         parts.append(tag("p", reason, class_="reason"))
     if later is not None:
@@ -186,19 +184,15 @@ def next_places(
     return found, reason[:1].upper() + reason[1:], later
 
 
-def _place(one: Place, number: int | None) -> Markup:
+def _place(one: Place, number: int | None) -> tuple[object, ...]:
     step = tag("a", f"{one.step:,}", href=link("step", step=one.step, run=number))
     row = tag("a", f"{one.row:,}", href=link("row", index=one.index, cell=one.column, run=number))
-    tokens = _range(one.start, one.length)
+    tokens = range_words(one.start, one.length)
     if one.inserted:
         tokens = "BOS" if one.start < 0 else "EOS"
     said = [word for word, holds in (("blank", one.blank), ("label only", one.label_only)) if holds]
-    values = (step, row, _range(one.column, one.length), tokens, f"{one.epoch:,}", ", ".join(said))
-    return tag("tr", *(tag("td", value) for value in values))
-
-
-def _range(first: int, length: int) -> str:
-    return f"{first:,}" if length == 1 else f"{first:,}–{first + length - 1:,}"
+    cells = range_words(one.column, one.length)
+    return step, row, cells, tokens, f"{one.epoch:,}", ", ".join(said)
 
 
 def _about(store: Store, number: int) -> Markup:

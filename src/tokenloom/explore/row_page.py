@@ -9,6 +9,7 @@ import numpy as np
 from tokenloom.explore.cells import (
     CELLS_OF_A_PAGE,
     COLOURINGS,
+    HINT,
     NAMES,
     Filled,
     ShownRow,
@@ -17,7 +18,9 @@ from tokenloom.explore.cells import (
     marked_cells,
     offset_words,
     panel,
+    range_words,
     row_cells,
+    tint_legend,
     tint_of,
 )
 from tokenloom.explore.session import ExploredRun, Session
@@ -28,21 +31,18 @@ from tokenloom.explore.shell import (
     button,
     hidden,
     link,
+    listing,
     mark_form,
     pager,
-    scrolled,
 )
 from tokenloom.explore.step_page import go_to, named_source
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
-from tokenloom.page.token_cells import dotted_item
 from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
 __all__ = ["next_of_source", "row_page"]
 
 LISTED = 200  # stretches in the table
-
-HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
 
 
 def row_page(session: Session, query: Query) -> ExplorerPage:
@@ -165,35 +165,28 @@ def _legend(by: str, shown: ShownRow, colour: int) -> Markup:
         named = [(1, "one colour a document, in turn"), (0, "filler")]
     else:
         named = [(colour, tag("bdi", shown.source)), (0, "filler")]
-    items = [
-        tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
-        for tint, words in named
-    ]
-    return tag("ul", *items, dotted_item(), class_="legend")
+    return tint_legend(named)
 
 
 def _table(explored: ExploredRun, shown: ShownRow) -> Markup:
     """The stretches of the page, with ways to their documents."""
     rows = [_line(explored, shown, one) for one in shown.stretches[:LISTED]]
-    head = tag(
-        "tr", *(tag("th", one, scope="col") for one in ("cells", "document", "tokens", "remark"))
-    )
     more = len(shown.stretches) - len(rows)
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="ranges")
+    head = ("cells", "document", "tokens", "remark")
     last = tag("p", f"and {more:,} more", class_="more") if more > 0 else None
     return tag(
         "section",
         tag("h2", "What these cells hold"),
-        scrolled(table, "Documents of these cells"),
+        listing(head, rows, "Documents of these cells"),
         last,
         class_="figure",
     )
 
 
-def _line(explored: ExploredRun, shown: ShownRow, one: Filled) -> Markup:
-    cells = _range(one.column, one.length)
+def _line(explored: ExploredRun, shown: ShownRow, one: Filled) -> tuple[object, ...]:
+    cells = range_words(one.column, one.length)
     if one.document < 0:
-        return tag("tr", tag("td", cells), tag("td", "filler"), tag("td"), tag("td"))
+        return cells, "filler", None, None
     to = link(
         "document",
         source=shown.source,
@@ -202,17 +195,11 @@ def _line(explored: ExploredRun, shown: ShownRow, one: Filled) -> Markup:
         first=max(0, one.start) // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE or None,
         run=explored.number or None,
     )
-    tokens = offset_words(one, one.column) if one.inserted else _range(one.start, one.length)
+    tokens = offset_words(one, one.column) if one.inserted else range_words(one.start, one.length)
     said = ["blank (quarantined)"] if one.blank else []
     said += ["label only"] if one.label_only else []
     name = tag("a", f"{one.document:,}", href=to)
-    return tag(
-        "tr", tag("td", cells), tag("td", name), tag("td", tokens), tag("td", ", ".join(said))
-    )
-
-
-def _range(first: int, length: int) -> str:
-    return f"{first:,}" if length == 1 else f"{first:,}–{first + length - 1:,}"
+    return cells, name, tokens, ", ".join(said)
 
 
 def next_of_source(session: Session, query: Query) -> Elsewhere | ExplorerPage:

@@ -9,7 +9,7 @@ without knowing it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
@@ -27,6 +27,7 @@ __all__ = [
     "field",
     "hidden",
     "link",
+    "listing",
     "mark_form",
     "pager",
     "read_query",
@@ -287,6 +288,14 @@ def select(name: str, label: str, options: list[str], chosen: str, first: str = 
     found = [tag("option", first, value="")] if first else []
     found += [tag("option", one, value=one, selected=one == chosen) for one in options]
     return tag("label", tag("span", label), tag("select", *found, name=name), class_="field")
+
+
+def listing(head: Sequence[str], rows: Iterable[Iterable[object]], said: str) -> Markup:
+    """A table with a line for each row, which scrolls by itself."""
+    names = tag("tr", *(tag("th", one, scope="col") for one in head))
+    lines = (tag("tr", *(tag("td", value) for value in row)) for row in rows)
+    table = tag("table", tag("thead", names), tag("tbody", *lines), class_="ranges")
+    return scrolled(table, said)
 
 
 def scrolled(table: Markup, said: str) -> Markup:
