@@ -59,11 +59,6 @@ class Progress:
         self.reach(amount)
         self._base = amount
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether somebody is watching."""
-        return self._bar is not None
-
     def count(self, documents: int, tokens: int, more: str = "") -> None:
         """Show how many documents and tokens there are, and `more`, after the bar."""
         if self._bar is not None:

@@ -186,14 +186,6 @@ GOOD = [
 ]
 
 
-@pytest.fixture(params=["orjson", "json"])
-def parser(request, monkeypatch):
-    """With the fast parser, and as where it is not installed."""
-    if request.param == "json":
-        monkeypatch.setitem(sys.modules, "orjson", None)
-
-
-@pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize("block_bytes", [7, 1 << 20])
 def test_each_bad_line_is_skipped_with_its_number_and_the_rest_is_read(tmp_path, block_bytes):
     lines = []
@@ -205,7 +197,6 @@ def test_each_bad_line_is_skipped_with_its_number_and_the_rest_is_read(tmp_path,
     assert skipped(reasons) == [3 * i + 2 for i in range(len(BAD))]
 
 
-@pytest.mark.usefixtures("parser")
 def test_values_of_json_are_kept_as_they_are(tmp_path):
     lines = [line.replace("{", '{"text": "t", ', 1) for line in GOOD]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -303,7 +294,18 @@ def test_text_in_parquet_that_is_not_utf8_is_a_bad_record(tmp_path):
     refused(build, tl.InputError, "a.parquet", "record 1", "text", "0xff")
 
 
-@pytest.mark.usefixtures("parser")
+def test_json_lines_need_orjson_and_records_given_directly_do_not(tmp_path, monkeypatch):
+    rows = [{"text": "é", "n": 2**70, "x": [0.1, -0.0, 2**64 - 1, {"y": -(2**63)}]}]
+    (tmp_path / "a.jsonl").write_text(json.dumps(rows[0]))
+    with_orjson, _ = read(rows, tmp_path)
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    without, _ = read(rows, tmp_path)
+    assert repr(without.metadata(0)) == repr(with_orjson.metadata(0))
+    build = functools.partial(tl.build, tmp_path / "a.jsonl", tmp_path / "t", tokenizer="bytes")
+    refused(build, tl.MissingExtra, "a.jsonl", "orjson", "tokenloom[build]")
+    assert not (tmp_path / "t").exists()
+
+
 @pytest.mark.parametrize("block_bytes", [1, 500])
 def test_records_given_directly_come_back(tmp_path, block_bytes):
     rows = [{"text": f"é{n}", "n": n, "x": [n / 4, None, {"y": math.pi}]} for n in range(30)]

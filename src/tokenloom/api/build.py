@@ -11,10 +11,10 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import Place, field_names, near_misses, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import prepare, run_all, survey
-from tokenloom.ingest.cluster.ray_tasks import check_executor
+from tokenloom.ingest.cluster.on_ray import check_executor
 from tokenloom.ingest.cuts import BLOCK_BYTES
-from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.identity import duplicates_among, identify_equal_sizes
+from tokenloom.ingest.inputs import MAX_RECORD_BYTES
 from tokenloom.ingest.pipeline import BuildMode, report_duplicates, run_build
 from tokenloom.ingest.plan import BuildOptions, BuildPlan
 from tokenloom.ingest.shards import check_first_records
@@ -53,7 +53,7 @@ def build_store(
     train_on: str | None = None,
     template_args: Mapping[str, Any] | None = None,
     on_error: str = "raise",
-    encoding: str | Sequence[str] = "utf-8",
+    encoding: str = "utf-8",
     errors: str = "strict",
     max_record_bytes: int = MAX_RECORD_BYTES,
     append: bool = False,
@@ -124,9 +124,10 @@ def build_store(
             date that it is told.
         on_error: "raise" at the first unusable record, or "skip" such records; a table of reasons
             and a file of their places tell which.
-        encoding: encoding of text files, lines and JSON; several are tried in order.
-        errors: what becomes of bytes that fit no encoding: "strict" makes the record unusable,
-            "replace" puts U+FFFD in their place, "ignore" leaves them out. Both are counted.
+        encoding: encoding of text files, lines and JSON.
+        errors: what becomes of bytes that do not fit the encoding: "strict" makes the record
+            unusable, "replace" puts U+FFFD in their place, "ignore" leaves them out. Both are
+            counted.
         max_record_bytes: a longer record is unusable, and is not read whole.
         append: add to the store at `out`, as a new snapshot.
         overwrite: replace the store at `out` if it is another one. It stays readable until the new

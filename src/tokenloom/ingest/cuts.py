@@ -100,7 +100,6 @@ def blocks(
     since: Edge = BEGINNING,
     until: Edge | None = None,
     block_bytes: int = BLOCK_BYTES,
-    max_record_bytes: int | None = None,
 ) -> Iterator[Block]:
     """The blocks of all inputs, or of those between two edges, from block number `first` on.
 
@@ -110,14 +109,10 @@ def blocks(
         since: Where block 0 starts.
         until: Where the last block ends; the end of the inputs if None.
         block_bytes: Bytes of text aimed at per block. Changing it changes every cut.
-        max_record_bytes: The longest line or file that is unpacked from an archive; that of the
-            input if None.
 
     Raises:
         InputError: A file changed its size, or an archive is damaged.
     """
-    if block_bytes < 1:
-        raise InputError(f"block_bytes: {block_bytes} is too small, allowed: 1 or more.")
     end = until or Edge(len(inputs))
     pieces = (
         weighed
@@ -126,7 +121,6 @@ def blocks(
             index,
             inputs[index],
             block_bytes,
-            max_record_bytes or inputs[index].max_record_bytes,
             since.start if index == since.input else 0,
             end.start if index == end.input else None,
         )
@@ -150,7 +144,7 @@ def _grouped(pieces: Iterator[tuple[Cut, int]], block_bytes: int) -> Iterator[Bl
 
 
 def _pieces(
-    index: int, one: Input, block_bytes: int, max_record_bytes: int, start: int, stop: int | None
+    index: int, one: Input, block_bytes: int, start: int, stop: int | None
 ) -> Iterator[tuple[Cut, int]]:
     """The pieces of one input from `start` to `stop`, each with the bytes of text it covers."""
     if one.kind in ("hf", "table"):
@@ -161,7 +155,7 @@ def _pieces(
     if one.kind == "parquet":
         return _parquet_pieces(index, one, block_bytes, start, stop)
     if one.compression != "none":
-        return _archive_pieces(index, one, one.path, block_bytes, max_record_bytes)
+        return _archive_pieces(index, one, one.path, block_bytes)
     edges = (edge for edge in line_edges(one, block_bytes) if edge >= start)
     inside = edges if stop is None else itertools.takewhile(lambda edge: edge <= stop, edges)
     return (
@@ -281,10 +275,10 @@ def open_parquet(one: Input) -> Iterator[Any]:
 
 # ---------------------------------------------------------------- archives
 def _archive_pieces(
-    index: int, one: Input, path: Place, block_bytes: int, limit: int
+    index: int, one: Input, path: Place, block_bytes: int
 ) -> Iterator[tuple[Cut, int]]:
     """Cuts the unpacked stream after the line that fills a piece; a txt file is never cut."""
-    lines = one.kind != "txt"
+    lines, limit = one.kind != "txt", one.max_record_bytes
     least = block_bytes if lines else limit + 1
     buffer = bytearray()
     position, given = 0, -1  # of the buffer's first byte in the stream; packed bytes given so far

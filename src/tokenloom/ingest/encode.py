@@ -34,7 +34,7 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
-from tokenloom.store.metadata import MAX_DEPTH, RESERVED, TooDeep, json_line, unstorable
+from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
 from tokenloom.tokenizer.chat.conversation import Chat, ChatJob, ChatReader
 from tokenloom.tokenizer.chat.messages import BadChat
 from tokenloom.tokenizer.chat.placed import Placer
@@ -109,7 +109,6 @@ class EncodedBlock:
         counts: records seen in each piece, blank and bad ones included.
         errors: (piece, record, message) of records that could not be used.
         filtered: records that the hooks dropped.
-        text_bytes: bytes of input.
         disagreement: what an accelerated encoder did differently, or None.
         notes: (piece, record, what) of records that were used, but not as they were.
         fatal: (piece, record, message) of a record whose ids no build may keep, or None.
@@ -124,7 +123,6 @@ class EncodedBlock:
     counts: list[int]
     errors: list[tuple[int, int, str]]
     filtered: int = 0
-    text_bytes: int = 0
     disagreement: str | None = None
     notes: list[tuple[int, int, str]] = field(default_factory=list)
     fatal: tuple[int, int, str] | None = None
@@ -144,7 +142,7 @@ def encode_block(
         slow: use the reference encoder.
     """
     read = read_block(inputs, block, columns=_needed(job, kitchen))
-    errors = [(e.piece, e.record, e.message) for e in read.errors]
+    errors = list(read.errors)
     kept: list[Any] = []
     lines: list[bytes] = []
     places: list[int] = []
@@ -171,7 +169,6 @@ def encode_block(
         counts=list(read.counts),
         errors=sorted(errors),
         filtered=filtered,
-        text_bytes=read.bytes,
         notes=read.notes,
     )
     try:
@@ -197,7 +194,7 @@ def bad_records(
     Nothing is encoded.
     """
     read = read_block(inputs, block, columns=_needed(job, kitchen))
-    errors = [(one.piece, one.record, one.message) for one in read.errors]
+    errors = list(read.errors)
     for piece, number, record in zip(read.piece, read.number, read.records, strict=True):
         try:
             _document(job, kitchen, record)
@@ -504,7 +501,7 @@ def _plain(value: Any, left: int = MAX_DEPTH) -> Any:
         return _plain(value.item())
     if isinstance(value, np.ndarray):
         return [_plain(item, left) for item in value.tolist()]
-    if isinstance(value, TooDeep) or (left == 0 and isinstance(value, (list, tuple, dict))):
+    if left == 0 and isinstance(value, (list, tuple, dict)):
         raise RecursionError
     if isinstance(value, (list, tuple)):
         return [_plain(item, left - 1) for item in value]

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.arguments import Place, Url
-from tokenloom.ingest.encodings import Kind
-from tokenloom.ingest.inputs import Input, check_size, label, unreadable
+from tokenloom.ingest.inputs import Input, Kind, check_size, label, unreadable
 from tokenloom.ingest.spool import Spool, canonical_line
 from tokenloom.limits import limits
 from tokenloom.remote.objects import open_ranged

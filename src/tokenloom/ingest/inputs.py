@@ -20,15 +20,18 @@ iterators          generators and streaming datasets: spooled first (`tokenloom.
 =================  ==========================================================================
 
 A path that exists always wins over a spec or a glob of the same spelling. ``.gz`` and ``.zst`` on
-top of any text suffix mean compressed. Nothing is ever downloaded but the objects that a URL names,
-in ranges. What a directory holds and is not taken is logged.
+top of any text suffix mean compressed. A file is what its suffix says, and one whose first bytes
+contradict it is refused. Nothing is ever downloaded but the objects that a URL names, in ranges.
+What a directory holds and is not taken is logged.
 """
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import errno
 import glob
+import importlib.util
 import io
 import itertools
 import json
@@ -40,28 +43,61 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from tokenloom.arguments import Place, Url, place
-from tokenloom.errors import InputError, MissingExtra, choices, plural, warn
-from tokenloom.ingest.encodings import (
-    MAX_RECORD_BYTES,
-    Compression,
-    Kind,
-    Reading,
-    check_magic,
-    describes,
-    fits,
-    kind_of,
-)
+from tokenloom.errors import ConfigError, InputError, MissingExtra, choices, plural, warn
 from tokenloom.ingest.spool import as_table, spool
 from tokenloom.remote.objects import find_objects, first_bytes
 
-__all__ = ["Input", "check_size", "expand", "label", "unreadable"]
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "Compression",
+    "Input",
+    "Kind",
+    "check_size",
+    "expand",
+    "known_encoding",
+    "label",
+    "unreadable",
+]
 
 log = logging.getLogger("tokenloom")
 
 P = TypeVar("P", bound=Place)
+
+Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "table", "rows"]
+
+Compression = Literal["none", "gz", "zst"]
+
+TEXT_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("txt", "text", "md", "markdown", "rst", "adoc", "org", "tex", "py", "pyi"),
+        *("c", "h", "cc", "cpp", "hpp", "cu", "java", "js", "ts", "go", "rs", "rb", "sh", "sql"),
+        *("r", "jl", "scala", "kt", "swift", "php", "pl", "lua", "hs", "ml"),
+    )
+)
+
+# what lies beside data and describes a tokenizer, a model or a dataset
+DESCRIBING = frozenset(
+    {
+        *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.json"),
+        *("config.json", "generation_config.json"),
+        *("dataset_info.json", "dataset_infos.json", "dataset_dict.json"),
+    }
+)
+
+JSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
+
+MAGIC: dict[Compression, re.Pattern[bytes]] = {
+    "gz": re.compile(rb"\x1f\x8b"),
+    # a zstd frame, or a skippable frame in front of one (seekable archives)
+    "zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
+
+MAX_RECORD_BYTES = 128 << 20  # encoding takes about nine times that
 
 SPEC_KINDS: tuple[Kind, ...] = ("txt", "lines", "jsonl", "parquet", "hf")
 
@@ -86,9 +122,9 @@ class Input:
             mappings or a `Spool` (``rows``).
         size: Bytes of the file as stored; 0 for datasets and objects.
         sha256: Identity of the content, filled by `identify`; empty before.
-        encodings: See `Reading`; so are the next two.
-        errors: What becomes of bytes that fit no encoding.
-        max_record_bytes: The longest record that is read.
+        encoding: Of text, as `known_encoding` names it.
+        errors: What becomes of bytes that do not fit it: "strict", "replace" or "ignore".
+        max_record_bytes: Longer records are refused, and not read whole.
         etag: What the bucket called the content when it was listed; never recorded.
     """
 
@@ -99,10 +135,26 @@ class Input:
     rows: Any = field(default=None, repr=False, compare=False)
     size: int
     sha256: str = ""
-    encodings: Sequence[str] = ("utf-8",)
+    encoding: str = "utf-8"
     errors: str = "strict"
     max_record_bytes: int = MAX_RECORD_BYTES
     etag: str | None = None
+
+
+def known_encoding(name: str) -> str:
+    """The name by which Python knows an encoding of text.
+
+    >>> known_encoding("UTF8")
+    'utf-8'
+    """
+    try:
+        "a".encode(name)  # some codecs are not of text
+        return codecs.lookup(name).name
+    except (LookupError, TypeError, ValueError):
+        raise ConfigError(
+            f"encoding: found {name!r}, allowed: names that Python knows, such as 'utf-8', "
+            "'utf-16' or 'cp1252'."
+        ) from None
 
 
 def label(one: Input) -> str:
@@ -143,27 +195,42 @@ def check_size(one: Input, size: int | None = None) -> None:
 
 
 # ---------------------------------------------------------------- what the user names
-def expand(inputs: object, reading: Reading | None = None) -> list[Input]:
+def expand(
+    inputs: object,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> list[Input]:
     """The inputs that one value or a sequence of values names, in order.
 
     Args:
         inputs: A path, directory, glob or spec string (see the module's table), a
             ``datasets.Dataset``, a table, a sequence or an iterator of mappings (the records
             themselves), or a sequence of any of these.
-        reading: How they will be read.
+        encoding: See `Input`; so are the next two.
+        errors: What becomes of bytes that do not fit the encoding.
+        max_record_bytes: The longest record that is read.
 
     Raises:
         InputError: Something is missing, empty, of an unknown kind, or not what its suffix says.
         MissingExtra: An input needs ``pyarrow`` or ``datasets`` and it is not installed.
     """
     found = [one for where, item in _items(inputs) for one in _expand_one(where, item)]
-    reading = reading or Reading()
     for one in found:
-        _check_encodings(one, reading)
-    read = {name: getattr(reading, name) for name in ("encodings", "errors", "max_record_bytes")}
+        _check_newline(one, encoding)
     trails = [_trail(one.path) for one in found if one.path is not None]
     roots = {url: _common(trails, url) for url in (False, True)}
-    return [replace(one, name=_name(one, i, roots), **read) for i, one in enumerate(found)]
+    return [
+        replace(
+            one,
+            name=_name(one, i, roots),
+            encoding=encoding,
+            errors=errors,
+            max_record_bytes=max_record_bytes,
+        )
+        for i, one in enumerate(found)
+    ]
 
 
 def _trail(path: Place) -> tuple[bool, str]:
@@ -176,13 +243,12 @@ def _common(trails: list[tuple[bool, str]], url: bool) -> str:
     return os.path.commonpath(parents) if parents else ""
 
 
-def _check_encodings(one: Input, reading: Reading) -> None:
+def _check_newline(one: Input, encoding: str) -> None:
     """Lines are found by their newline, which must be the byte that it is in ASCII."""
-    wide = [name for name in reading.encodings if b"\n".decode(name, "replace") != "\n"]
-    if one.kind in ("lines", "jsonl") and wide:
+    if one.kind in ("lines", "jsonl") and b"\n".decode(encoding, "replace") != "\n":
         raise InputError(
-            f"{label(one)}: encoding {wide[0]!r} is for whole files (txt:), since a newline is not "
-            f"one byte in it. Convert the file, as with: iconv -f {wide[0]} -t utf-8."
+            f"{label(one)}: encoding {encoding!r} is for whole files (txt:), since a newline is "
+            f"not one byte in it. Convert the file, as with: iconv -f {encoding} -t utf-8."
         )
 
 
@@ -439,6 +505,76 @@ def _missing(where: str, text: str) -> NoReturn:
     part = "" if str(path) == str(Path(text)) else f" ({str(path)!r} is missing)"
     advice = hint if close else " Check the spelling, or, if it is a text, give [{'text': …}]."
     raise InputError(f"{where}: no file or directory {text!r:.200}{part:.200}.{advice}")
+
+
+# ---------------------------------------------------------------- what a file is
+def _suffix_kind(path: Place) -> tuple[Kind | None, Compression]:
+    compression: Compression = "none"
+    name = PurePath(path.name)
+    suffix = name.suffix.lower()
+    if suffix in (".gz", ".zst"):
+        compression = "gz" if suffix == ".gz" else "zst"
+        suffix = PurePath(name.stem).suffix.lower()
+    if suffix in TEXT_SUFFIXES:
+        return "txt", compression
+    if suffix in JSON_SUFFIXES:
+        return "jsonl", compression
+    return ("parquet" if suffix == ".parquet" else None), compression
+
+
+def fits(path: Place, kind: Kind | None) -> bool:
+    """Whether the suffix of a file says that it is of a kind; None: of any that we know."""
+    found, _ = _suffix_kind(path)
+    return found is not None and (kind is None or found == ("txt" if kind == "lines" else kind))
+
+
+def describes(path: Place) -> bool:
+    """Whether a file by its name describes a tokenizer, a model or a dataset, and holds no text.
+
+    >>> describes(PurePath("corpus/tokenizer.json")), describes(PurePath("corpus/texts.json"))
+    (True, False)
+    """
+    return path.name in DESCRIBING
+
+
+def kind_of(where: str, path: Place, kind: Kind | None) -> tuple[Kind, Compression]:
+    """What a file is: `kind`, or what its suffix says, and how it is packed."""
+    suffix_kind, compression = _suffix_kind(path)
+    kind = kind or suffix_kind
+    if kind is None:
+        suffix = PurePath(path.name).suffix
+        raise InputError(
+            f"{where}: {str(path)!r} has the unknown suffix {suffix!r}. Say what it holds: "
+            f"'txt:{path}' (one document), 'lines:{path}', 'jsonl:{path}' or 'parquet:{path}'."
+        )
+    return kind, compression
+
+
+def check_magic(where: str, path: Place, kind: Kind, compression: Compression, head: bytes) -> None:
+    """Refuses a file whose first bytes contradict its suffix, before hours of work start."""
+    if kind == "parquet":
+        if compression != "none":
+            raise InputError(
+                f"{where}: {path}: found {compression}, but parquet compresses itself. Unpack the "
+                "file first."
+            )
+        if head != b"PAR1":
+            raise InputError(
+                f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'."
+                " Remove it from the inputs, or name its kind, as in 'jsonl:PATH'."
+            )
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
+        return
+    if kind == "jsonl" and importlib.util.find_spec("orjson") is None:
+        raise MissingExtra(f"Reading {path}", "orjson", "build")
+    actual = next((name for name, magic in MAGIC.items() if magic.match(head)), "none")
+    if actual != compression:
+        said = {"none": "not compressed", "gz": "gzip", "zst": "zstd"}
+        raise InputError(
+            f"{where}: {path} is {said[compression]} by its name, and {said[actual]} by its first "
+            f"bytes {head!r}. Rename it (.gz, .zst, or neither) or write it again."
+        )
 
 
 # ---------------------------------------------------------------- datasets

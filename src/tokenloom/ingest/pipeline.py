@@ -20,7 +20,7 @@ from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound
 from tokenloom.ingest.cluster.stretch_files import stretch_files
 from tokenloom.ingest.crew.executors import Crew, Executor
 from tokenloom.ingest.identity import duplicates_among, identify
-from tokenloom.ingest.inputs import Input, expand, label
+from tokenloom.ingest.inputs import Input, label
 from tokenloom.ingest.plan import (
     BuildOptions,
     BuildPlan,
@@ -119,7 +119,7 @@ def run_build(
         parent = snapshot.sha256 if snapshot and mode.append else None
         return make_plan(found, options, parent, resolved)
 
-    found = expand(inputs, options.reading())
+    found = options.expand(inputs)
     whole = planned(found, standing.snapshot)
     total = sum(one.size for one in found)
     with Progress("inputs", total=total, show=progress) as bar:

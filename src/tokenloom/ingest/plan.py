@@ -23,9 +23,8 @@ from tokenloom.ingest.columns import STORED, check_first, given_columns, stored_
 from tokenloom.ingest.crew.wire import Setup, make_kitchen
 from tokenloom.ingest.cuts import BEGINNING, BLOCK_BYTES, Edge, blocks
 from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
-from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
 from tokenloom.ingest.hooks import Hook, resolve_hook
-from tokenloom.ingest.inputs import Input
+from tokenloom.ingest.inputs import MAX_RECORD_BYTES, Input, expand, known_encoding
 from tokenloom.ingest.records import read_block
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata
@@ -84,7 +83,7 @@ class BuildOptions:
     train_on: str | None = None
     template_args: Mapping[str, Any] | None = None
     on_error: str = "raise"
-    encoding: str | Sequence[str] = "utf-8"
+    encoding: str = "utf-8"
     errors: str = "strict"
     max_record_bytes: int = MAX_RECORD_BYTES
     chunk_tokens: int = fmt.CHUNK_TOKENS
@@ -97,7 +96,9 @@ class BuildOptions:
         check_fields(self)
         one_of("engine", self.engine, ENGINES)
         one_of("on_error", self.on_error, ("raise", "skip"))
-        self.reading()
+        object.__setattr__(self, "encoding", known_encoding(self.encoding))
+        one_of("errors", self.errors, ("strict", "replace", "ignore"))
+        check_between("max_record_bytes", self.max_record_bytes, 1, 1 << 30, unit="bytes")
         self.chats()
         check_between("vocab_size", self.vocab_size, 1, fmt.MAX_ID + 1, unit="ids")
         check_between("chunk_tokens", self.chunk_tokens, 1, fmt.SHARD_TOKENS, unit="tokens")
@@ -106,9 +107,14 @@ class BuildOptions:
         check_between("inner", self.inner, 1, fmt.MAX_INNER, unit="elements")
         check_between("stretches", self.stretches, 1, MOST_STRETCHES)
 
-    def reading(self) -> Reading:
-        """How inputs are read."""
-        return Reading.of(self.encoding, self.errors, self.max_record_bytes)
+    def expand(self, inputs: Any) -> list[Input]:
+        """The inputs of the build, in order."""
+        return expand(
+            inputs,
+            encoding=self.encoding,
+            errors=self.errors,
+            max_record_bytes=self.max_record_bytes,
+        )
 
     def chats(self) -> ChatOptions:
         """The settings for conversations."""
@@ -188,7 +194,7 @@ def make_plan(
         "vocab_size": vocab_size,
         "dtype": fmt.token_dtype(vocab_size),
         "on_error": options.on_error,
-        "encoding": list(options.reading().encodings),
+        "encoding": [options.encoding],
         "errors": options.errors,
         "max_record_bytes": options.max_record_bytes,
         "chunk_tokens": options.chunk_tokens,

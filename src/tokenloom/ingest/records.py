@@ -23,43 +23,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from json import JSONDecodeError
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import MissingExtra
 from tokenloom.ingest.cuts import Block, Cut
-from tokenloom.ingest.encodings import decoder
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
-from tokenloom.ingest.spool import record_of
 from tokenloom.ingest.tables import table_records
 from tokenloom.limits import limits
 from tokenloom.remote.objects import RangedFile, open_ranged
 
-__all__ = ["RecordError", "Records", "read_block"]
+__all__ = ["Records", "read_block"]
 
 BOM = b"\xef\xbb\xbf"
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordError:
-    """A record that cannot be used.
-
-    Attributes:
-        piece: Index of its piece in the block.
-        record: Its number inside the piece, from 0; blank lines count.
-        message: What is wrong and what is allowed, without the place: the caller knows the line.
-    """
-
-    piece: int
-    record: int
-    message: str
+Place = tuple[int, int, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,18 +54,17 @@ class Records:
         number: int64, for each record its number inside the piece, from 0; blank lines count.
         counts: Records or lines seen per piece, good, bad and blank; their running sum over the
             pieces of an input gives line numbers.
-        errors: The bad records, in order.
+        errors: (piece, number in it, message) of the bad records. A message says what is wrong and
+            what is allowed, without the place: the caller knows the line.
         notes: What was done to good records, as (piece, number in it, what), in order.
-        bytes: Bytes of text in the block: whole lines, unpacked, or the columns of a table.
     """
 
     records: list[dict[str, Any]]
     piece: NDArray[np.int32]
     number: NDArray[np.int64]
     counts: list[int]
-    errors: list[RecordError]
-    notes: list[tuple[int, int, str]]
-    bytes: int
+    errors: list[Place]
+    notes: list[Place]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,17 +73,11 @@ class _Read:
 
     values: list[dict[str, Any] | None]
     errors: dict[int, str]
-    bytes: int
-    complete: bool = False  # no value is None: nothing needs to be looked for
     notes: dict[int, str] = field(default_factory=dict)
 
 
 def read_block(
-    inputs: Sequence[Input],
-    block: Block,
-    *,
-    columns: Sequence[str] | None = None,
-    max_record_bytes: int | None = None,
+    inputs: Sequence[Input], block: Block, *, columns: Sequence[str] | None = None
 ) -> Records:
     """The records of one block.
 
@@ -111,62 +86,45 @@ def read_block(
         block: One item of `blocks`.
         columns: Columns to read from parquet and Arrow, all if None. Columns that are not there
             are left out, so their keys are missing as in a JSON line without them.
-        max_record_bytes: Longer lines and files become errors and are not read whole; that of the
-            input if None.
 
     Raises:
         InputError: A file is gone, unreadable, or no longer of the size it had.
     """
-    reads = [
-        _read(one, piece, columns, max_record_bytes or one.max_record_bytes)
-        for piece in block
-        for one in (inputs[piece.input],)
-    ]
-    records: list[Any] = []
+    reads = [_read(inputs[piece.input], piece, columns) for piece in block]
+    records: list[dict[str, Any]] = []
     numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for read in reads:
-        numbers.append(np.arange(len(read.values)))
-        if read.complete:
-            records += read.values
+        good = [value for value in read.values if value is not None]
+        records += good
+        if len(good) == len(read.values):
+            numbers.append(np.arange(len(good)))
         else:
-            numbers[-1] = np.flatnonzero([value is not None for value in read.values])
-            records += [value for value in read.values if value is not None]
-    kept = [len(part) for part in numbers[1:]]
+            numbers.append(np.flatnonzero([value is not None for value in read.values]))
     return Records(
         records=records,
-        piece=np.repeat(np.arange(len(reads), dtype=np.int32), kept),
+        piece=np.repeat(np.arange(len(reads), dtype=np.int32), [len(one) for one in numbers[1:]]),
         number=np.concatenate(numbers),
         counts=[len(read.values) for read in reads],
-        errors=[
-            RecordError(piece=i, record=number, message=read.errors[number])
-            for i, read in enumerate(reads)
-            for number in sorted(read.errors)
-        ],
-        notes=[
-            (i, number, read.notes[number])
-            for i, read in enumerate(reads)
-            for number in sorted(read.notes)
-        ],
-        bytes=sum(read.bytes for read in reads),
+        errors=[(i, n, why) for i, read in enumerate(reads) for n, why in read.errors.items()],
+        notes=[(i, n, what) for i, read in enumerate(reads) for n, what in read.notes.items()],
     )
 
 
-def _read(one: Input, piece: Cut, columns: Sequence[str] | None, limit: int) -> _Read:
+def _read(one: Input, piece: Cut, columns: Sequence[str] | None) -> _Read:
     if one.kind in ("hf", "table", "parquet"):
-        rows, errors, size = table_records(one, piece, columns, limit)
-        return _Read(values=rows, errors=errors, bytes=size)
+        rows, errors = table_records(one, piece, columns)
+        return _Read(values=rows, errors=errors)
     if one.kind == "txt":
-        return _whole_file(one, piece, limit)
+        return _whole_file(one, piece)
     if piece.data is not None:
-        lines = piece.data.split(b"\n")
-        start, size = piece.start, len(piece.data)
+        lines, start = piece.data.split(b"\n"), piece.start
         if not lines[-1]:
             lines.pop()
     else:
-        lines, start, size = _own_lines(one, piece, limit)
+        lines, start = _own_lines(one, piece)
     if start == 0 and lines and lines[0].startswith(BOM):
         lines[0], start = lines[0][len(BOM) :], len(BOM)
-    return _parse(lines, start, size, one, limit)
+    return _parse(lines, start, one)
 
 
 # ---------------------------------------------------------------- bytes to lines
@@ -189,29 +147,25 @@ def _pread(one: Input, file: RangedFile, start: int, stop: int) -> bytes:
     return data
 
 
-def _own_lines(one: Input, piece: Cut, limit: int) -> tuple[list[bytes], int, int]:
-    """The lines that start in a piece, the position of the first, and their bytes in the file."""
+def _own_lines(one: Input, piece: Cut) -> tuple[list[bytes], int]:
+    """The lines that start in a piece, and the position of the first."""
     start, stop = piece.start, piece.stop
     with _opened(one) as file:
-        data = _pread(one, file, max(start - 1, 0), stop)
-        lines = data.split(b"\n")
+        lines = _pread(one, file, max(start - 1, 0), stop).split(b"\n")
         if start > 0:
             # the end of a line that began earlier; empty if the cut is between two lines
             start += len(lines.pop(0))
-        size = stop - start
         if lines and not lines[-1]:
             lines.pop()
         elif lines and stop < one.size:
-            tail, ended = _tail(one, file, stop, limit - len(lines[-1]))
-            lines[-1] += tail
-            size += len(tail) + ended
-    return lines, start, max(size, 0)
+            lines[-1] += _tail(one, file, stop, one.max_record_bytes - len(lines[-1]))
+    return lines, start
 
 
-def _tail(one: Input, file: RangedFile, start: int, room: int) -> tuple[bytes, bool]:
-    """The rest of a line from `start` on, and if its end was found within `room` bytes.
+def _tail(one: Input, file: RangedFile, start: int, room: int) -> bytes:
+    """The rest of a line from `start` on, if its end is found within `room` bytes.
 
-    One byte more than `room` is read when there is one, which is how a line is seen to be too long.
+    Else one byte more than `room`, which is how a line is seen to be too long.
     """
     parts: list[bytes] = []
     step = limits().input_tail_bytes
@@ -219,70 +173,79 @@ def _tail(one: Input, file: RangedFile, start: int, room: int) -> tuple[bytes, b
         part = _pread(one, file, start, min(start + step, one.size, start + room + 1))
         newline = part.find(b"\n")
         if newline >= 0:
-            return b"".join([*parts, part[:newline]]), True
+            return b"".join([*parts, part[:newline]])
         parts.append(part)
         start, room, step = start + len(part), room - len(part), min(step * 2, 16 << 20)
-    return b"".join(parts), False
+    return b"".join(parts)
 
 
-def _whole_file(one: Input, piece: Cut, limit: int) -> _Read:
-    size = piece.stop - piece.start
-    if size > limit:
-        return _Read(values=[None], errors={0: _too_long(limit)}, bytes=0)
+def _whole_file(one: Input, piece: Cut) -> _Read:
+    if piece.stop - piece.start > one.max_record_bytes:
+        return _Read(values=[None], errors={0: _too_long(one.max_record_bytes)})
     data = piece.data
     if data is None:
         with _opened(one) as file:
             data = _pread(one, file, 0, piece.stop)
-    notes: list[str] = []
-    data = data.removeprefix(BOM) if "utf-8" in one.encodings else data
+    data = data.removeprefix(BOM) if one.encoding == "utf-8" else data
     try:
-        text = decoder(one.encodings, one.errors, notes.append)(data)
+        text = data.decode(one.encoding, one.errors)
     except UnicodeDecodeError as error:
-        return _Read(values=[None], errors={0: _why(data, 0, error, one)}, bytes=size)
-    return _Read(values=[{"text": text}], errors={}, bytes=size, notes=dict(enumerate(notes[:1])))
+        return _Read(values=[None], errors={0: _why(data, 0, error, one)})
+    return _Read(values=[{"text": text}], errors={}, notes=_notes([data], [text], one))
 
 
 # ---------------------------------------------------------------- lines to records
-def _parse(lines: list[bytes], start: int, size: int, one: Input, limit: int) -> _Read:
+def _parse(lines: list[bytes], start: int, one: Input) -> _Read:
     """The records of lines, the first of which starts at byte `start` of the text."""
-    notes: dict[int, str] = {}
-    values, failed = _parsed(lines, _parser(one, len(lines), size, limit, notes))
-    for number, record in _deep_records(lines, failed, one, notes).items():
-        values[number] = record
-        del failed[number]
+    values, failed = _parsed(lines, _parser(one, lines))
     errors: dict[int, str] = {}
     if failed:
         starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=start))
         errors = {n: _why(lines[n], starts[n], error, one) for n, error in failed.items()}
     if one.kind == "lines":
         values = [_text_record(value) for value in values]
-        return _Read(values=values, errors=errors, bytes=size, notes=notes)
-    complete = set(map(type, values)) == {dict}
-    if not complete:
+    elif set(map(type, values)) != {dict}:
         for n, value in enumerate(values):
             if type(value) is not dict and n not in failed and lines[n].strip():
                 errors[n] = _FOUND[type(value)]
                 values[n] = None
-    return _Read(values=values, errors=errors, bytes=size, complete=complete, notes=notes)
+    return _Read(values=values, errors=errors, notes=_notes(lines, values, one))
 
 
-def _parser(
-    one: Input, count: int, size: int, limit: int, notes: dict[int, str]
-) -> Callable[[bytes], Any]:
+def _notes(lines: Sequence[bytes], values: Sequence[Any], one: Input) -> dict[int, str]:
+    """The lines with a value that had bytes of no character, and what became of these."""
+    if one.kind == "rows" or one.errors == "strict":
+        return {}
+    done = {"replace": "replaced", "ignore": "left out"}[one.errors]
+    return {
+        n: f"not valid {one.encoding}, bytes {done}"
+        for n, (line, value) in enumerate(zip(lines, values, strict=True))
+        if value is not None and not _is_valid(line, one.encoding)
+    }
+
+
+def _is_valid(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _parser(one: Input, lines: list[bytes]) -> Callable[[bytes], Any]:
     """What makes a value of a line; rows are lines that we wrote ourselves."""
-    plain = one.kind == "rows" or (tuple(one.encodings) == ("utf-8",) and one.errors == "strict")
-    decode = (
-        bytes.decode
-        if plain
-        else decoder(one.encodings, one.errors, lambda what: notes.update({count: what}))
+    encoding, errors = one.encoding, one.errors
+    plain = one.kind == "rows" or (encoding == "utf-8" and errors == "strict")
+    decode: Callable[[bytes], Any] = (
+        bytes.decode if plain else lambda line: line.decode(encoding, errors)
     )
-    loads = _json_parser()
-    parse: Callable[[bytes], Any] = decode
+    parse = decode
     if one.kind != "lines":
+        loads = _json_parser(one)
         parse = loads if plain else lambda line: loads(decode(line).encode())
-    if size > limit:
-        parse = _bounded(parse, limit)
-    return parse if plain else _numbered(parse, notes, count)
+    if max(map(len, lines), default=0) > one.max_record_bytes:
+        parse = _bounded(parse, one.max_record_bytes)
+    return parse
 
 
 def _parsed(
@@ -296,7 +259,7 @@ def _parsed(
         try:
             # runs in C until a line fails; what came before it stays in `values`
             values.extend(map(parse, rest))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             number = len(values)
             values.append(None)
             if lines[number].strip():
@@ -308,41 +271,6 @@ def _parsed(
                 next(rest)
                 values.append(None)
     return values, failed
-
-
-def _deep_records(
-    lines: list[bytes], failed: dict[int, Exception], one: Input, notes: dict[int, str]
-) -> dict[int, dict[str, Any]]:
-    """The records among lines that failed which are only nested too deeply, by number."""
-    found: dict[int, dict[str, Any]] = {}
-    loads = _json_parser()
-    for number, error in failed.items():
-        if one.kind == "lines" or isinstance(error, _TooLong):
-            continue
-        with contextlib.suppress(ValueError, RecursionError):
-            line = lines[number]
-            if one.kind != "rows":
-                note = notes.__setitem__
-                line = decoder(one.encodings, one.errors, partial(note, number))(line).encode()
-            found[number] = record_of(line, loads)
-    return found
-
-
-def _numbered(
-    parse: Callable[[bytes], Any], notes: dict[int, str], end: int
-) -> Callable[[bytes], Any]:
-    """Notes under the number of the line that they are about; they come under `end`."""
-    count = itertools.count()
-
-    def numbered(line: bytes) -> Any:
-        number = next(count)
-        notes.pop(end, None)  # of a line that failed
-        value = parse(line)
-        if end in notes:
-            notes[number] = notes.pop(end)
-        return value
-
-    return numbered
 
 
 def _text_record(line: str | None) -> dict[str, Any] | None:
@@ -389,10 +317,10 @@ def _why(line: bytes, start: int, error: Exception, one: Input) -> str:
     """What is wrong with a line that starts at byte `start` and that parsing refused."""
     if isinstance(error, _TooLong):
         return str(error)
-    first = "utf-8" if one.kind == "rows" else one.encodings[0]
+    encoding = "utf-8" if one.kind == "rows" else one.encoding
     if not isinstance(error, UnicodeDecodeError):
         try:
-            line.decode(first, one.errors)
+            line.decode(encoding, one.errors)
         except UnicodeDecodeError as bad:
             error = bad
     if isinstance(error, UnicodeDecodeError):
@@ -407,52 +335,27 @@ def _why(line: bytes, start: int, error: Exception, one: Input) -> str:
             "iconv."
         )
     seen = line[:60].decode(errors="replace")
-    if isinstance(error, RecursionError):
-        return "JSON nested too deeply, allowed: about 1,000 levels."
-    what = f"{error.msg}, character {error.pos}" if isinstance(error, JSONDecodeError) else error
+    what = str(error)
+    if isinstance(error, json.JSONDecodeError):
+        what = f"{error.msg}, character {error.pos}"
     return f"not valid JSON ({what}) in {seen!r}, allowed: one JSON object per line."
 
 
-def _json_parser() -> Callable[[bytes], Any]:
+def _json_parser(one: Input) -> Callable[[bytes], Any]:
     try:
         import orjson
-    except ImportError:
-        return _loads
+    except ImportError as error:
+        if one.kind == "rows":
+            return lambda line: _ROWS.decode(line.decode())
+        raise MissingExtra(f"Reading {label(one)}", "orjson", "build") from error
     loads: Callable[[bytes], Any] = orjson.loads
     return loads
 
 
-# The standard parser, held to the language of orjson: no NaN, no infinite numbers, no half
-# surrogate pairs, and integers outside 64 bits become floats. Only the deepest nesting allowed
-# differs (1,024 levels there, the interpreter's limit here).
-def _loads(line: bytes) -> Any:
-    text = line.decode()
-    value = _DECODER.decode(text)
-    if _SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
+def _as_orjson(digits: str) -> int | float:
+    number = int(digits)
+    return number if -(1 << 63) <= number < 1 << 64 else float(digits)
 
 
-def _parse_int(digits: str) -> int | float:
-    if len(digits) < 19:
-        return int(digits)
-    value = int(digits) if len(digits) <= 20 else 1 << 64
-    return value if -(1 << 63) <= value < 1 << 64 else _parse_float(digits)
-
-
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits[:20]} is infinite as a float")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-_DECODER = json.JSONDecoder(
-    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant
-)
+# Records that were given directly need no orjson: their lines are what we wrote ourselves.
+_ROWS = json.JSONDecoder(parse_int=_as_orjson)

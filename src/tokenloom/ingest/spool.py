@@ -17,25 +17,22 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import sys
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zstandard
 
 from tokenloom.errors import InputError, MissingExtra, binary_size, plural
 from tokenloom.limits import limits
-from tokenloom.store.metadata import MAX_DEPTH, TooDeep
 
-__all__ = ["Spool", "as_table", "canonical_line", "record_of", "spool"]
+__all__ = ["Spool", "as_table", "canonical_line", "spool"]
 
 log = logging.getLogger("tokenloom")
 
@@ -176,16 +173,19 @@ def canonical_line(row: Mapping[str, Any], where: str) -> bytes:
 
     Objects inside it keep the order of their keys: a chat template prints them in it. NumPy arrays
     and numbers are written as lists and numbers. The standard encoder writes it, not a faster one:
-    an identity must not depend on which packages are installed. Any depth is written: whether a
-    value is nested too deeply is said where it is used, and records that are skipped count too.
+    an identity must not depend on which packages are installed.
 
     Raises:
         InputError: A value or key that JSON cannot hold, with its path (``rows[17].meta.date``).
     """
-    with contextlib.suppress(TypeError, ValueError, RecursionError):
-        if not _has_odd_keys(row):  # 1 and "1" would be one key
-            return _ENCODER.encode(dict(sorted(row.items()))).encode()
-    return _any_line(row, where)
+    try:
+        with contextlib.suppress(TypeError, ValueError):
+            if not _has_odd_keys(row):  # 1 and "1" would be one key
+                return _ENCODER.encode(dict(sorted(row.items()))).encode()
+        _refuse_odd(dict(row), where)
+    except RecursionError:
+        pass
+    raise InputError(f"{where}: it is inside itself, or nested too deeply for JSON. Flatten it.")
 
 
 def _plain(value: object) -> object:
@@ -206,7 +206,7 @@ def _has_odd_keys(value: object) -> bool:
     (False, True)
     """
     if isinstance(value, Mapping):
-        odd = any(type(key) is not str for key in value)
+        odd = any(not isinstance(key, str) for key in value)
         return odd or any(map(_has_odd_keys, value.values()))
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], _DEEP):
         return False
@@ -216,132 +216,29 @@ def _has_odd_keys(value: object) -> bool:
 _DEEP = (Mapping, list, tuple)
 
 
+def _refuse_odd(value: object, place: str) -> None:
+    """Raise for the first value or key inside a record that JSON cannot hold."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or not _is_text(key):
+                raise InputError(f"{place}: the key {key!r} is not a string. Use string keys.")
+            _refuse_odd(item, f"{place}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _refuse_odd(item, f"{place}[{number}]")
+    else:
+        try:
+            _ENCODER.encode(value).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{place}: found {type(value).__name__} {repr(value)[:40]}, allowed: strings of "
+                "whole characters, finite numbers, booleans, None, lists and dicts. Convert it."
+            ) from error
+
+
 def _is_text(key: str) -> bool:
     try:
         return bool(key.encode()) or not key
     except UnicodeEncodeError:  # half a character
         return False
-
-
-class _Level(NamedTuple):
-    """A list or dict that is being written: its place, its end, and the items still to come."""
-
-    step: str
-    end: str
-    value: object
-    items: Iterator[tuple[str, str, object]]
-
-
-def _any_line(row: Mapping[str, Any], where: str) -> bytes:
-    """The same line of a record nested to any depth: without recursion, so slowly.
-
-    Raises:
-        InputError: For the first value inside it that JSON cannot hold.
-    """
-    _refuse_keys(row, lambda: where)
-    first = dict(sorted(row.items()))
-    parts, levels, inside = ["{"], [_Level("", "}", first, _items(first))], {id(row), id(first)}
-    while levels:
-        for step, before, item in levels[-1].items:
-            value = item.tolist() if isinstance(item, np.ndarray) else item
-            parts.append(before)
-            if not isinstance(value, dict | list | tuple):
-                parts.append(_leaf(value, partial(_place, where, levels, step)))
-                continue
-            if id(value) in inside:
-                place = _place(where, levels, step)
-                raise InputError(f"{place}: it is inside itself, which JSON cannot write. Cut it.")
-            _refuse_keys(value, partial(_place, where, levels, step))
-            begin, end = "{}" if isinstance(value, dict) else "[]"
-            parts.append(begin)
-            inside.add(id(value))
-            levels.append(_Level(step, end, value, _items(value)))
-            break
-        else:
-            done = levels.pop()
-            parts.append(done.end)
-            inside.discard(id(done.value))
-    return "".join(parts).encode()
-
-
-def _items(value: Any) -> Iterator[tuple[str, str, object]]:
-    """For each item of a list or dict: the step to it, what is written before it, and itself."""
-    if isinstance(value, dict):
-        for number, (key, item) in enumerate(value.items()):
-            yield f".{key}", f"{',' * bool(number)}{_ENCODER.encode(key)}:", item
-    else:
-        for number, item in enumerate(value):
-            yield f"[{number}]", "," * bool(number), item
-
-
-def _place(where: str, levels: Sequence[_Level], step: str) -> str:
-    """The path of a value; of a long one its first steps and the last."""
-    steps = [level.step for level in levels] + [step]
-    shown = steps if len(steps) <= 20 else [*steps[:10], "…", *steps[-3:]]
-    return where + "".join(shown)
-
-
-def _refuse_keys(value: Any, place: Callable[[], str]) -> None:
-    for key in value if isinstance(value, Mapping) else ():
-        if not isinstance(key, str) or not _is_text(key):
-            raise InputError(f"{place()}: the key {key!r} is not a string. Use string keys.")
-
-
-def _leaf(value: object, place: Callable[[], str]) -> str:
-    """What JSON writes for a value that is no list and no dict."""
-    try:
-        text = _ENCODER.encode(value)
-        text.encode()
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{place()}: found {type(value).__name__} {repr(value)[:40]}, allowed: strings of "
-            "whole characters, finite numbers, booleans, None, lists and dicts. Convert it."
-        ) from error
-    return text
-
-
-# -- and back, where it is too deep for a parser -------------------------------------------
-def record_of(line: bytes, loads: Callable[[bytes], Any]) -> dict[str, Any]:
-    """The record of a line that is nested too deeply for `loads`, with `TooDeep` in these places.
-
-    So one value that nobody can read spoils no other: it may be left out by its key, and is refused
-    by it if it is kept. What is inside it is not looked at.
-
-    Raises:
-        ValueError: Not this is what is wrong with the line.
-    """
-    if line.count(b"[") + line.count(b"{") <= MAX_DEPTH or not line.lstrip().startswith(b"{"):
-        raise ValueError("not deep")
-    deep = _deep_values(line)
-    if not deep:
-        raise ValueError("not deep")
-    ends = [0, *(end for _, _, end in deep)]
-    starts = [*(start for _, start, _ in deep), len(line)]
-    rest = b"null".join(line[a:b] for a, b in zip(ends, starts, strict=True))
-    record: dict[str, Any] = loads(rest)
-    return record | {str(loads(key)): TooDeep() for key, _, _ in deep}
-
-
-def _deep_values(line: bytes) -> list[tuple[bytes, int, int]]:
-    """(key, start, end) of values of the outermost object with more than MAX_DEPTH levels.
-
-    >>> _deep_values(b'{"a": [], "b": ' + b"[" * 65 + b"]" * 65 + b"}")
-    [(b'"b"', 15, 145)]
-    """
-    found, depth, deepest, start, key = [], 0, 0, 0, b""
-    for token in _TOKENS.finditer(line):
-        sign = line[token.start()]
-        if sign == ord('"'):
-            key = token[0] if depth == 1 else key  # the last text before a list is its key
-        elif sign in b"[{":
-            depth += 1
-            start, deepest = (token.start(), 0) if depth == 2 else (start, deepest)
-            deepest = max(deepest, depth - 1)
-        else:
-            depth -= 1
-            if depth == 1 and deepest > MAX_DEPTH:
-                found.append((key, start, token.end()))
-    return found
-
-
-_TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)

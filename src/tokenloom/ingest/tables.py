@@ -18,15 +18,14 @@ __all__ = ["table_records"]
 
 
 def table_records(
-    one: Input, piece: Cut, columns: Sequence[str] | None, limit: int
-) -> tuple[list[dict[str, Any] | None], dict[int, str], int]:
-    """The rows of a piece (None where one cannot be used), why not, and the bytes decoded.
+    one: Input, piece: Cut, columns: Sequence[str] | None
+) -> tuple[list[dict[str, Any] | None], dict[int, str]]:
+    """The rows of a piece (None where one cannot be used), and why not.
 
     Args:
         one: An input of kind ``parquet`` or ``hf``.
         piece: Row groups of a parquet file, or rows carried as an Arrow stream.
         columns: Columns to read, all if None; those that are not there are left out.
-        limit: Bytes of the longest value of a row.
     """
     try:
         import pyarrow as pa
@@ -41,8 +40,8 @@ def table_records(
             table = table.select([name for name in table.column_names if name in set(columns)])
         names = table.column_names
         parts = [_column(name, table.column(i), errors) for i, name in enumerate(names)]
-        if table.nbytes > limit:
-            _refuse_long(names, parts, limit, errors)
+        if table.nbytes > one.max_record_bytes:
+            _refuse_long(names, parts, one.max_record_bytes, errors)
     except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
         raise InputError(
             f"{label(one)}: cannot be read ({error}). Check the file, or read fewer columns."
@@ -51,7 +50,7 @@ def table_records(
     values += [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
     for number in errors:
         values[number] = None
-    return values, errors, table.nbytes
+    return values, errors
 
 
 def _refuse_long(

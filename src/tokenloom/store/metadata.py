@@ -33,7 +33,6 @@ __all__ = [
     "MAX_DEPTH",
     "RESERVED",
     "DocumentsReader",
-    "TooDeep",
     "arrow_array",
     "cell_of",
     "encode_documents",
@@ -64,12 +63,6 @@ _EXACT = range(-(1 << 53), (1 << 53) + 1)  # integers that a double holds exactl
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=False
 ).encode
-
-
-class TooDeep:
-    """Stands in a record for a value nested so deeply that no parser reads it."""
-
-    __slots__ = ()
 
 
 def json_line(record: dict[str, Any]) -> bytes:
@@ -107,8 +100,6 @@ def unstorable(record: dict[str, Any], keys: Sequence[str]) -> str | None:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        if any(isinstance(one, TooDeep) for one in level):
-            return True
         level = [one for one in level if isinstance(one, (dict, list, tuple))]
         if not level:
             return False

@@ -58,14 +58,12 @@ def _add_record_options(group: Any) -> None:
     group.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what to do on bad records"
     )
-    group.add_argument(
-        "--encoding", nargs="+", default=["utf-8"], help="of text; several are tried in order"
-    )
+    group.add_argument("--encoding", default="utf-8", help="of text")
     group.add_argument(
         "--errors",
         choices=("strict", "replace", "ignore"),
         default="strict",
-        help="what becomes of bytes that fit no encoding",
+        help="what becomes of bytes that do not fit the encoding",
     )
     group.add_argument(
         "--max-record-bytes", type=whole, help="longer records are bad records (default: 128 MiB)"

@@ -27,7 +27,6 @@ from tokenloom.ingest.cluster.stretch_files import (
 )
 from tokenloom.ingest.cluster.stretch_work import Task, bytes_of, run_stretch
 from tokenloom.ingest.identity import duplicates_among, identify
-from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.pipeline import (
     BuildMode,
     check_fits,
@@ -152,7 +151,7 @@ def survey(
     if mode.append and before is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
     resolved = resolve_tokenizer(options)  # before hours of reading
-    found = expand(inputs, options.reading())
+    found = options.expand(inputs)
     if mode.duplicates == "error":  # files listed twice; equal content is found by the finish
         report_duplicates(duplicates_among(found), len(found), mode)
     plan = make_plan(found, options, before.sha256 if before and mode.append else None, resolved)

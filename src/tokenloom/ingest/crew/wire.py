@@ -54,7 +54,7 @@ Message = tuple[dict[str, Any], list[Any]]
 
 ARRAYS = ("ids", "lengths", "piece", "record")
 
-PLAIN = ("counts", "errors", "filtered", "text_bytes", "disagreement", "notes", "fatal")
+PLAIN = ("counts", "errors", "filtered", "disagreement", "notes", "fatal")
 
 
 def send(pipe: IO[bytes], header: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
