@@ -26,11 +26,12 @@ VOCABULARY, WIDTH, HEADS, LAYERS, BATCH = 2048, 96, 4, 2, 64
 # size → (windows, rounds); many short rounds, because the speed of a machine drifts within minutes
 SIZES = {"tiny": (60, 1), "small": (1_000, 3), "default": (1_000, 15), "full": (10_000, 7)}
 
+# top-k and top-p are NumPy alone and have no goal
 WAYS = {
     "raw": (Decoding(), 1.2),
     "T = 0.7": (Decoding(0.7), 1.2),
-    "top-k of 40": (Decoding(1.0, 40), 1.2),
-    "top-p of 0.9": (Decoding(1.0, None, 0.9), 1.6),
+    "top-k of 40": (Decoding(1.0, 40), None),
+    "top-p of 0.9": (Decoding(1.0, None, 0.9), None),
 }
 
 
@@ -93,7 +94,7 @@ def _table(store: tl.Store, windows: int, rounds: int, command: str) -> Table:
     rows = [alone]
     for name, (_, bound) in zip(names, WAYS.values(), strict=True):
         row = against(cost(name, timing[name], windows), alone, "the passes alone")
-        rows.append(want(row, "<=", bound, of_ratio=True))
+        rows.append(row if bound is None else want(row, "<=", bound, of_ratio=True))
     every = store.num_tokens // 99
     rows.append(cost("losses of every token", timing["losses of every token"], every))
     notes = [

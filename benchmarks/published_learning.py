@@ -15,8 +15,7 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks.figures import Figure, Section, shown
-from tokenloom.evaluate import content_hash, draws_needed, log_pz, pz, window_run
-from tokenloom.evaluate.pinned import one_document_rows
+from tokenloom.evaluate import content_hash, draws_needed, log_pz, one_document_rows, pz, window_run
 from tokenloom.streams.checkpoint import read_offsets, write_offsets
 from tokenloom.testing import write_flat
 

@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 
 APART = {"pictures", "verdicts"}  # modules that measure nothing
 
-DRAWING = {*(f"science.{name}" for name in APART), "tokenloom.evaluate.curves"}
+DRAWING = {*(f"science.{name}" for name in APART), "tokenloom.evaluate.periodic"}
 
 # top-level names that measure nothing
 REPORTING = frozenset({"EXPERIMENT", "judge", "picture", "__all__"})

@@ -22,7 +22,7 @@ from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import WORDS, piece_store
 from science.training import CHECKPOINT, Recipe, resume_training, train
 from science.verdicts import Check, Found
-from tokenloom.evaluate.curves import curves
+from tokenloom.evaluate.periodic import curves
 
 __all__ = ["EXPERIMENT", "train_until"]
 

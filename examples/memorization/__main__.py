@@ -66,10 +66,9 @@ def studied(folder: Path, way: str, *, quick: bool) -> dict[str, Extraction]:
     }
     periodic = Periodic({**jobs, "P(z)": judged}, folder=results, every=every)
     model = trained(run, periodic, results, steps, every)
-    found = {
-        name: pz(model, store, stride=stride, keep=results / f"{name}.npz", **WINDOWS)
-        for name, store in stores.items()
-    }
+    found = {name: pz(model, store, stride=stride, **WINDOWS) for name, store in stores.items()}
+    for name, one in found.items():
+        (results / f"{name}.npz").write_bytes(one.to_bytes())
     report(found, periodic, results, run.state(steps * 8))
     return found
 

@@ -10,7 +10,7 @@ from refusals import refused
 
 import tokenloom as tl
 from tokenloom.evaluate import Decoding, contrast, heat_map, pz
-from tokenloom.evaluate.windows.bootstrap import Interval, drawn_means, drawn_places
+from tokenloom.evaluate.extraction import Interval, drawn_means
 
 ASK = {"prefix": 3, "suffix": 3, "stride": 2, "progress": False}
 
@@ -81,13 +81,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         too_small += narrow.low <= 0 <= narrow.high
     assert 80 <= held <= 98
     assert too_small < 50  # the control
-
-
-def test_draws_are_keyed_and_even():
-    one, two = ([*drawn_places(7, 300, seed)] for seed in (0, 0))
-    assert all((a == b).all() for a, b in zip(one, two, strict=True))
-    counts = np.bincount(np.concatenate(one), minlength=7)
-    assert (np.abs(counts - 300) < 100).all()
 
 
 def test_the_heat_map_has_a_row_for_each_document_that_is_asked_for(sides):

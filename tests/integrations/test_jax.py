@@ -22,7 +22,7 @@ def in_jax(marked):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
     command += ["-p", "pytest_timeout"]
     command += ["-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE", "--doctest-modules"]
-    ours = ("src/tokenloom/integrations/jax", "src/tokenloom/evaluate/models/in_jax.py")
+    ours = ("src/tokenloom/integrations/jax", "src/tokenloom/evaluate/models.py")
     command += [FOLDER, "tests/integrations/test_trainer_contract.py", *ours]
     done = subprocess.run(
         command,

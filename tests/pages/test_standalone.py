@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.evaluate.curves import curves
+from tokenloom.evaluate import curves
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.page.axes import drawing, label
 from tokenloom.page.charts import Bar, Mark, areas, bars, heat, lines

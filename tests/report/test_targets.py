@@ -173,7 +173,7 @@ def test_the_figures_of_evaluations_have_the_numbers_of_their_answers(store, ans
     assert documents == {n: pytest.approx(one["mean_pz"]) for n, one in by_document.items()}
     told = {one.name: one for one in made.answers}
     assert told["predicted"].numbers["losses.tokens"] == answers["losses"].all["tokens"]
-    assert told["given_back"].numbers["greedy"] == answers["windows"].greedy_rate
+    assert told["given_back"].numbers["greedy"] == answers["windows"].summary()["greedy"]
     assert told["learned"].numbers == {"learned": 4, "documents": 4}
     made = report_on(store.windows(8), batch_size=2, evaluations=answers)  # after its own figures
     assert [one.name for one in made.figures][-2:] == ["learned", "tokens"]

@@ -18,16 +18,16 @@ from tokenloom.arguments import one_of
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.cli.runs import open_target
 from tokenloom.errors import ConfigError
+from tokenloom.evaluate.contrast import Contrast, contrast
 from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.evaluation_sets import content_hash, documents_of
+from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.heat_map import heat_map
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.losses import evaluate as losses_of
-from tokenloom.evaluate.models.folders import load_local, model_fingerprint
-from tokenloom.evaluate.pinned import content_hash, documents_of
+from tokenloom.evaluate.model_folders import load_local, model_fingerprint
 from tokenloom.evaluate.token_page import TokenPage, token_page
-from tokenloom.evaluate.windows.contrast import Contrast, contrast
-from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.heat_map import heat_map
-from tokenloom.evaluate.windows.judged import pz
+from tokenloom.evaluate.windows import pz
 
 __all__ = ["evaluate"]
 
@@ -42,16 +42,16 @@ def evaluate(arguments: argparse.Namespace) -> int:
     found = _Found(name)
     for title, one in sets.items():
         found.contents[title] = content_hash(one)
-        found.losses[title] = asking.losses(title, one)
+        found.losses[title] = asking.losses(one)
         if arguments.pz:
             for source, documents in _documents(one).items():
                 label = title if source is None else f"{title}/{source}"
-                found.windows[label] = asking.windows(label, documents)
+                found.windows[label] = asking.windows(documents)
         for number in arguments.page:
             found.pages[title, number] = asking.page(one, number)
     if control is not None:
         found.contents[CONTROL] = content_hash(control)
-        guessed = asking.windows(CONTROL, control)
+        guessed = asking.windows(control)
         found.windows[CONTROL] = guessed
         found.beside |= {
             title: contrast(each, guessed)
@@ -106,23 +106,17 @@ class _Asking:
         self.asked, self.model = arguments, model
         self.progress = False if arguments.quiet else None
 
-    def _kept(self, kind: str, title: str) -> Path | None:
-        """Where what was found so far is kept."""
-        folder = self.asked.output
-        return Path(folder, f"kept-{kind}-{title.replace('/', '-')}.npz") if folder else None
-
-    def losses(self, title: str, one: Dataset | Documents) -> Losses:
+    def losses(self, one: Dataset | Documents) -> Losses:
         return losses_of(
             self.model,
             one,
             by=tuple(dict.fromkeys(("document", *self.asked.by))),
             seq_len=self.asked.seq_len if isinstance(one, Documents) else None,
             batch_size=self.asked.batch_size,
-            keep=self._kept("losses", title),
             progress=self.progress,
         )
 
-    def windows(self, title: str, documents: Documents) -> Extraction:
+    def windows(self, documents: Documents) -> Extraction:
         asked = self.asked
         return pz(
             self.model,
@@ -132,7 +126,6 @@ class _Asking:
             stride=asked.stride,
             decoding=Decoding(asked.temperature, asked.top_k, asked.top_p),
             batch_size=asked.batch_size,
-            keep=self._kept("windows", title),
             progress=self.progress,
         )
 
@@ -203,6 +196,7 @@ def _save(folder: Path, found: _Found, arguments: argparse.Namespace) -> None:
         text, name = io.StringIO(), title.replace("/", "-")
         csv.writer(text, lineterminator="\n").writerows(one.table())
         write_whole(folder / f"windows-{name}.csv", text.getvalue(), "table of windows")
+        write_whole(folder / f"windows-{name}.npz", one.to_bytes(), "file of windows")
         write_whole(folder / f"heat-{name}.svg", heat_map(one), "picture")
     for (title, number), page in found.pages.items():
         write_whole(folder / f"{title.replace('/', '-')}-{number}.html", page.html(), "page")

@@ -110,10 +110,10 @@ def histogram(counts: LengthCounts) -> list[str]:
     ]
 
 
-def write_whole(target: Path, text: str, what: str) -> None:
+def write_whole(target: Path, content: str | bytes, what: str) -> None:
     """Write a file that appears whole or not at all, replacing an existing one."""
     try:
-        replace_file(target, text.encode())
+        replace_file(target, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
         raise StoreError(

@@ -12,7 +12,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.config import check
 from tokenloom.errors import ConfigError, InputError, StoreExists, plural
-from tokenloom.evaluate.pinned import content_hash
+from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import FileCheck

@@ -1,4 +1,4 @@
-"""Takes a model and a run → gives what was learned: losses by place, and P(z) of every window.
+"""What a model has learned: losses by place, and P(z) of every window.
 
 - `evaluate`: perplexity and bits per byte, over all tokens and by document, source and place.
 - `pz`: how likely the model writes a text by itself; `log_pz` for logits at hand.
@@ -11,27 +11,26 @@
 """
 
 from tokenloom.evaluate.answer_files import gathered
-from tokenloom.evaluate.copies import Overlap, overlap
-from tokenloom.evaluate.curves import curves
+from tokenloom.evaluate.contrast import Contrast, contrast
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
+from tokenloom.evaluate.evaluation_sets import content_hash, one_document_rows
+from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.heat_map import heat_map
 from tokenloom.evaluate.learned import Learned, learned
 from tokenloom.evaluate.losses import Losses, evaluate
-from tokenloom.evaluate.models.folders import load_local, model_fingerprint
-from tokenloom.evaluate.models.in_jax import in_jax
-from tokenloom.evaluate.periodic import Periodic
-from tokenloom.evaluate.pinned import content_hash, one_document_rows
+from tokenloom.evaluate.model_folders import load_local, model_fingerprint
+from tokenloom.evaluate.models import in_jax
+from tokenloom.evaluate.overlaps import Overlap, overlap
+from tokenloom.evaluate.periodic import Periodic, curves
 from tokenloom.evaluate.positions import PositionReport, check_position_invariance
-from tokenloom.evaluate.token_page import TokenPage, token_page
-from tokenloom.evaluate.windows.contrast import Contrast, contrast
-from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.heat_map import heat_map
-from tokenloom.evaluate.windows.judged import pz, window_run
-from tokenloom.evaluate.windows.probabilities import (
+from tokenloom.evaluate.probabilities import (
     draws_needed,
     log_pz,
     log_threshold,
     longest_suffix,
 )
+from tokenloom.evaluate.token_page import TokenPage, token_page
+from tokenloom.evaluate.windows import pz, window_run
 
 __all__ = [
     "Contrast",

@@ -23,7 +23,7 @@ __all__ = ["AnswerFile", "gathered", "kind_in", "packed", "unpacked"]
 
 ABOUT = "about"
 
-FORMAT = 1
+FORMAT = 2
 
 
 class AnswerFile(Protocol):
@@ -114,22 +114,7 @@ def gathered(share: A) -> A:
         return share
     if share.is_whole:
         return share
-    torch: Any = sys.modules["torch"]
-    mine = np.frombuffer(share.to_bytes(), np.uint8)
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    sizes = [
-        torch.zeros(1, dtype=torch.int64, device=device)
-        for _ in range(distributed.get_world_size())
-    ]
-    distributed.all_gather(sizes, torch.tensor([len(mine)], device=device))
-    longest = int(max(one.item() for one in sizes))
-    filled = torch.zeros(longest, dtype=torch.uint8, device=device)
-    filled[: len(mine)] = torch.from_numpy(mine.copy()).to(device)
-    parts = [torch.zeros_like(filled) for _ in sizes]
-    distributed.all_gather(parts, filled)
-    found = [
-        type(share).from_bytes(part[: int(size.item())].cpu().numpy().tobytes())
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    joined: A = type(share).joined(found)
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, share.to_bytes())
+    joined: A = type(share).joined([type(share).from_bytes(one) for one in found])
     return joined

@@ -1,7 +1,7 @@
 """How likely a token is under a way of decoding: temperature, then top-k, then top-p.
 
-One idea: decoding changes the distribution that a token is drawn from, and the probability of a
-sequence is a product under the changed one. The steps are those of samplers, in their order:
+Decoding changes the distribution that a token is drawn from, and the probability of a sequence is a
+product under the changed one. The steps are those of samplers, in their order:
 
 1. logits in float32 or better; sums in float64.
 2. divided by T. ``T=0`` is greedy: the largest logit has probability 1, and of equal ones the one
@@ -12,8 +12,8 @@ sequence is a product under the changed one. The steps are those of samplers, in
 5. what stays is normalised; everything else has probability 0, whose logarithm, -inf, is a legal
    value.
 
-This module is the slow, obvious form in NumPy and float64. Adapters do the same inside a framework
-and are compared with it.
+This is the only form of it, in NumPy and float64. Where all tokens may be drawn,
+`tokenloom.evaluate.models` leaves the log-softmax to the framework of the logits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.arguments import check_between, integer, number, wrong
 from tokenloom.errors import ConfigError
 
-__all__ = ["SLACK", "Decoding", "TokenScores", "token_scores"]
+__all__ = ["Decoding", "TokenScores", "token_scores"]
 
 Float64 = NDArray[np.float64]
 
@@ -73,21 +73,18 @@ class TokenScores(NamedTuple):
     Attributes:
         log_probs: float64, the logarithm of each token's probability; -inf where it can't be drawn.
         greedy: whether it is the one that greedy decoding takes.
-        margins: float32, its logit minus the largest other one, before any decoding.
 
-    >>> found = token_scores([[0.0, 1.0]], [1])
-    >>> found.greedy.tolist(), found.margins.tolist()
-    ([True], [1.0])
+    >>> token_scores([[0.0, 1.0]], [1]).greedy.tolist()
+    [True]
     """
 
     log_probs: Float64
     greedy: NDArray[np.bool_]
-    margins: NDArray[np.float32]
 
     @staticmethod
-    def joined(parts: Sequence[Sequence[Any]]) -> TokenScores:
+    def joined(parts: Sequence[TokenScores]) -> TokenScores:
         """The scores of several pieces, one after the other."""
-        nothing = np.empty(0), np.empty(0, bool), np.empty(0, np.float32)
+        nothing = np.empty(0), np.empty(0, bool)
         return TokenScores(*(np.concatenate(one) for one in zip(nothing, *parts, strict=True)))
 
 
@@ -117,17 +114,11 @@ def token_scores(
     flat = scores.reshape(-1, scores.shape[-1])
     wanted = ids.reshape(-1, 1).astype(np.int64)
     own = np.take_along_axis(flat, wanted, 1)[:, 0]
-    others = flat.copy()
-    np.put_along_axis(others, wanted, -np.inf, 1)
-    best = others.max(1) if others.shape[1] else np.full(len(own), -np.inf)
     greedy = flat.argmax(1) == wanted[:, 0]  # of equal ones the first
     with np.errstate(invalid="ignore"):
         log_probs = _log_probs(flat, wanted[:, 0], own, greedy, decoding)
         log_probs[~np.isfinite(flat.max(1))] = np.nan
-        margins = np.where(own == best, 0.0, own - best).astype(np.float32)
-    return TokenScores(
-        log_probs.reshape(ids.shape), greedy.reshape(ids.shape), margins.reshape(ids.shape)
-    )
+    return TokenScores(log_probs.reshape(ids.shape), greedy.reshape(ids.shape))
 
 
 def _checked(logits: NDArray[Any], tokens: NDArray[Any]) -> tuple[Float64, NDArray[Any]]:

@@ -1,17 +1,15 @@
 """Perplexity and bits per byte, over all tokens and along every axis.
 
-One idea: a loss belongs to a token, a token has a place, and every table is the same sum with
-another key. So one pass of the model gives all tables, tables of several ranks are added, and the
-sums of any table are those of the whole.
+A loss belongs to a token, a token has a place, and every table is the same sum with another key. So
+one pass of the model gives all tables, and tables of several ranks are added.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +21,51 @@ from tokenloom.arguments import check_options
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.exact import LossTally
-from tokenloom.evaluate.kept import Kept
-from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.evaluation_sets import one_document_rows
+from tokenloom.evaluate.models import scorer_of
+from tokenloom.evaluate.scoring import Judged, Range, judged_batches, trained_targets
 from tokenloom.evaluate.token_axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
 
-MANY = 64  # tallies of batches that are kept before they are added up
+PENDING = 1 << 18  # tokens that are kept before they are added up
 
 SOURCE = 1 << 40  # keys of documents: source · 2^40 + document
+
+
+class LossSums(NamedTuple):
+    """Losses of tokens, summed by key; keys ascend.
+
+    Attributes:
+        key: what the tokens of a sum have in common, for example their document.
+        tokens: how many there are.
+        never: how many of them have probability 0; their losses are in no sum.
+        text: bytes of the text that the tokens stand for.
+        greedy: how many greedy decoding would have given.
+        nats: the sum of losses, added one token after the other.
+    """
+
+    key: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    never: NDArray[np.int64]
+    text: NDArray[np.int64]
+    greedy: NDArray[np.int64]
+    nats: NDArray[np.float64]
+
+    @staticmethod
+    def joined(parts: Sequence[LossSums]) -> LossSums:
+        """The sums of several parts, in their order.
+
+        >>> key, once, nats = np.array([5, 3, 5]), np.ones(3, int), np.array([0.1, 0.3, 0.2])
+        >>> found = LossSums.joined([LossSums(key, once, once, once, once, nats)])
+        >>> found.key.tolist(), found.tokens.tolist(), found.nats.tolist() == [0.3, 0.1 + 0.2]
+        ([3, 5], [1, 2], True)
+        """
+        key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        keys, place = np.unique(key, return_inverse=True)
+        *counts, nats = (np.bincount(place, column, len(keys)) for column in columns)
+        return LossSums._make([keys, *(one.astype(np.int64) for one in counts), nats])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,14 +79,15 @@ class Losses:
         judged: ranges of examples, first and one after the last, that are in the tables.
         examples: of the whole run.
 
-    >>> tally = LossTally.of(np.zeros(3, np.int64), np.log([2.0, 2.0, 2.0]))
+    >>> nothing = np.array([0])
+    >>> sums = LossSums(nothing, np.array([3]), nothing, nothing, nothing, 3 * np.log([2.0]))
     >>> about = dict(sources=("main",), settings={}, judged=((0, 2),), examples=2)
-    >>> found = Losses(tables={"all": tally}, **about)
-    >>> found.all["tokens"], found.all["perplexity"]
+    >>> found = Losses(tables={"all": sums}, **about)
+    >>> found.all["tokens"], round(found.all["perplexity"], 9)
     (3, 2.0)
     """
 
-    tables: Mapping[str, LossTally]
+    tables: Mapping[str, LossSums]
     sources: tuple[str, ...]
     settings: Mapping[str, Any]
     judged: tuple[tuple[int, int], ...]
@@ -68,13 +100,14 @@ class Losses:
 
     @staticmethod
     def joined(parts: Sequence[Losses]) -> Losses:
-        """The shares of several ranks as one, equal to that of a single rank to the last bit.
+        """The shares of several ranks as one; sums are those of a single rank, up to rounding.
 
         Raises:
             ConfigError: they are of other runs, models or axes, or one came twice.
         """
         if not parts:
             raise ConfigError("parts: found none, allowed: the result of each rank")
+        parts = sorted(parts, key=lambda part: part.judged)
         first = parts[0]
         for number, part in enumerate(parts):
             if part.settings != first.settings or part.tables.keys() != first.tables.keys():
@@ -83,7 +116,7 @@ class Losses:
                     "the shares of one evaluation"
                 )
         tables = {
-            axis: LossTally.joined([part.tables[axis] for part in parts]) for axis in first.tables
+            axis: LossSums.joined([part.tables[axis] for part in parts]) for axis in first.tables
         }
         judged: list[tuple[int, int]] = []
         for begin, last in sorted(one for part in parts for one in part.judged):
@@ -140,7 +173,11 @@ class Losses:
 
     def to_bytes(self) -> bytes:
         """As one `.npz` file, without pickle."""
-        arrays = {axis: np.stack(tally) for axis, tally in self.tables.items()}
+        arrays = {
+            f"{axis}.{name}": column
+            for axis, sums in self.tables.items()
+            for name, column in sums._asdict().items()
+        }
         about = {
             "sources": self.sources,
             "settings": dict(self.settings),
@@ -159,7 +196,10 @@ class Losses:
         """
         about, arrays = unpacked("losses", data)
         return cls(
-            tables={axis: LossTally(*arrays[axis]) for axis in about["axes"]},
+            tables={
+                axis: LossSums(*(arrays[f"{axis}.{name}"] for name in LossSums._fields))
+                for axis in about["axes"]
+            },
             sources=tuple(about["sources"]),
             settings=about["settings"],
             judged=tuple((first, last) for first, last in about["judged"]),
@@ -197,7 +237,6 @@ def evaluate(
     batch_size: int = 32,
     rank: int | None = None,
     world_size: int | None = None,
-    keep: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Losses:
     """The losses of a model on every trained token of a run.
@@ -216,8 +255,6 @@ def evaluate(
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Losses.joined` or `gathered` puts the shares together.
         world_size: the number of ranks.
-        keep: a file for what was found so far, of this rank alone. The same call after a stop goes
-            on with it; after the end it reads its answer there.
         progress: whether to draw a bar; None: on a terminal.
 
     Raises:
@@ -244,66 +281,36 @@ def evaluate(
     settings = {
         "run": rows.fingerprint,
         "content": rows.render_fingerprint,
-        "model": scorer.told,
+        "model": scorer.description,
         "bytes_known": lengths is not None,
     }
     mine = Range.of_rank(len(rows), rank, world_size)
-    kept = Kept(keep, "losses", scorer, {**settings, "by": list(by), "examples": list(mine)})
-    tables = _Tables(("all", *by), kept.arrays)
-    done = kept.done
+    axes = ("all", *by)
+    nothing = np.empty(0, np.int64)
+    found = {axis: [LossSums._make([*[nothing] * 5, np.empty(0)])] for axis in axes}
+    pending = 0
     for one in judged_batches(
         scorer,
         rows,
-        some=Range(mine.first + done, mine.last),
+        some=mine,
         targets=trained_targets,
         decoding=Decoding(),
         batch_size=batch_size,
         show=progress,
     ):
-        tables.add(_tallies(one, tables.axes, names, lengths))
-        done += len(one.batch)
-        if kept.is_due:
-            kept.write(done, tables.arrays())
-    if done > kept.done:
-        kept.write(done, tables.arrays())
+        for axis, losses in _losses(one, axes, names, lengths).items():
+            found[axis].append(losses)
+        pending += len(one.targets)
+        if pending > PENDING:
+            found = {axis: [LossSums.joined(parts)] for axis, parts in found.items()}
+            pending = 0
     return Losses(
-        tables=tables.joined(),
+        tables={axis: LossSums.joined(parts) for axis, parts in found.items()},
         sources=names,
         settings=settings,
         judged=((mine.first, mine.last),),
         examples=len(rows),
     )
-
-
-class _Tables:
-    """Tallies along several axes, added up now and then.
-
-    Args:
-        axes: names of the tables.
-        arrays: what was found before, by axis.
-    """
-
-    def __init__(self, axes: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.axes = axes
-        nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
-        self._parts = {
-            axis: [LossTally(*arrays[axis]) if axis in arrays else nothing] for axis in axes
-        }
-
-    def add(self, found: Mapping[str, LossTally]) -> None:
-        """What a batch says."""
-        for axis, tally in found.items():
-            self._parts[axis].append(tally)
-            if len(self._parts[axis]) == MANY:
-                self._parts[axis] = [LossTally.joined(self._parts[axis])]
-
-    def joined(self) -> dict[str, LossTally]:
-        """The sums so far."""
-        return {axis: LossTally.joined(parts) for axis, parts in self._parts.items()}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The same as arrays, for a file."""
-        return {axis: np.stack(tally) for axis, tally in self.joined().items()}
 
 
 def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
@@ -314,14 +321,17 @@ def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
     return byte_lengths(tokenizer.spec) if tokenizer is not None and len(known) == 1 else None
 
 
-def _tallies(
+def _losses(
     one: Judged, axes: Sequence[str], sources: Sequence[str], lengths: NDArray[np.int64] | None
-) -> dict[str, LossTally]:
+) -> dict[str, LossSums]:
+    """The losses of a batch by axis, each token by itself."""
     at = places(one, sources)
-    losses = -one.scores.log_probs
-    losses[losses < 0] = 0.0  # -0.0, and a rounding above probability 1
-    text = None if lengths is None else lengths[one.targets]
-    return {axis: LossTally.of(_keys(axis, at), losses, text, one.scores.greedy) for axis in axes}
+    nats = np.maximum(-one.scores.log_probs, 0.0)  # a probability may be rounded to more than 1
+    never, greedy = np.isinf(nats).astype(np.int64), one.scores.greedy.astype(np.int64)
+    once = np.ones(len(nats), np.int64)
+    text = 0 * once if lengths is None else lengths[one.targets]
+    nats[never == 1] = 0.0
+    return {axis: LossSums(_keys(axis, at), once, never, text, greedy, nats) for axis in axes}
 
 
 def _keys(axis: str, at: TokenPlaces) -> NDArray[np.int64]:
@@ -332,18 +342,16 @@ def _keys(axis: str, at: TokenPlaces) -> NDArray[np.int64]:
     return AXES[axis](at)
 
 
-def _figures(tally: LossTally) -> dict[int, dict[str, float]]:
+def _figures(sums: LossSums) -> dict[int, dict[str, float]]:
     """The figures of each key."""
     found = {}
-    columns = (tally.key, tally.tokens, tally.never, tally.text, tally.greedy, tally.nats())
-    for key, tokens, never, text, greedy, nats in zip(*(c.tolist() for c in columns), strict=True):
-        count = tokens + never
-        mean = math.inf if never else nats / count if count else math.nan
+    for key, count, never, text, greedy, nats in zip(*(c.tolist() for c in sums), strict=True):
+        mean = math.inf if never else nats / count
         one: dict[str, float] = {
             "tokens": count,
             "loss": mean,
-            "perplexity": _exp(mean),
-            "greedy": greedy / count if count else math.nan,
+            "perplexity": math.exp(mean) if mean < 709 else math.inf,
+            "greedy": greedy / count,
         }
         if text:
             one["bits_per_byte"] = math.inf if never else nats / math.log(2) / text
@@ -351,10 +359,6 @@ def _figures(tally: LossTally) -> dict[int, dict[str, float]]:
             one["never"] = never
         found[key] = one
     return found
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 709 else math.inf
 
 
 def _plain_name(name: Any) -> str:

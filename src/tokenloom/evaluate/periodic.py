@@ -1,10 +1,10 @@
 """Evaluation while a model trains: every few steps, in any loop, kept in files.
 
-One idea: an evaluation is a function of the model, and what it returns is a line. A `Periodic`
-calls its functions when a step is due and writes three files after each: ``results.jsonl``, a line
-for each evaluation with everything that was found; ``results.csv``, the figures of all of them as
-columns; and ``results.svg``, their curves. A run that goes on from a checkpoint goes on with its
-files: what was evaluated at a later step than it starts from is evaluated again and replaced.
+A `Periodic` calls its functions when a step is due and writes three files after each:
+``results.jsonl``, a line for each evaluation with everything that was found; ``results.csv``, the
+figures of all of them as columns; and ``results.svg``, their curves. A run that continues from a
+checkpoint continues its files: what was evaluated at a later step than it starts from is evaluated
+again and replaced.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenloom.arguments import integer, local_path
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.evaluate.answer_files import gathered
-from tokenloom.evaluate.curves import curves
 from tokenloom.loader.ranks import find_ranks
+from tokenloom.page.charts import SERIES, lines, series
+from tokenloom.page.standalone import DRAWN, Panel, standalone
 from tokenloom.store.files import LOCAL, replace_file
 
-__all__ = ["Periodic", "read_records"]
+__all__ = ["FILE", "Periodic", "curves", "flat", "read_records"]
 
 FILE = "results.jsonl"
 
@@ -111,8 +113,8 @@ class Periodic:
 
     def _save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(one, allow_nan=True) + "\n" for one in self.records)
-        replace_file(folder / FILE, lines.encode())
+        text = "".join(json.dumps(one, allow_nan=True) + "\n" for one in self.records)
+        replace_file(folder / FILE, text.encode())
         replace_file(folder / "results.csv", self._table().encode())
         names = {name: self.figures(name) for name in self._names() if name.endswith("loss")}
         if names:
@@ -193,3 +195,44 @@ def _record(line: bytes) -> dict[str, Any] | None:
     if not isinstance(found, dict) or type(found.get("step")) is not int:
         return None
     return found if isinstance(found.get("results"), dict) else None
+
+
+def curves(
+    title: str,
+    named: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    across: str = "step",
+    caption: str = "",
+) -> str:
+    """A picture of several curves.
+
+    Args:
+        title: what it shows.
+        named: points (x, y) of each curve, by its name; values that are not finite are left out.
+        across: what the horizontal axis is.
+        caption: a line below the title.
+
+    >>> picture = curves("Losses", {"train": [(0, 3.0), (10, 1.0)], "held out": [(0, 3.1)]})
+    >>> picture.startswith("<svg"), picture.count('class="line'), "held out" in picture
+    (True, 2, True)
+    """
+    known = {
+        name: [(x, y) for x, y in points if math.isfinite(y)] for name, points in named.items()
+    }
+    alternative = f"{', '.join(list(known)[:SERIES])} over {across}"
+    return standalone(
+        title,
+        [caption] if caption else [],
+        [Panel(lines(known, DRAWN, alternative, below=across), legend=_legend(list(known)))],
+    )
+
+
+def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
+    """The names of the curves; those that share a colour are counted.
+
+    >>> _legend(["a", "b"]), _legend(["a"] * 10)[-1]
+    ([('a', 's1'), ('b', 's2')], ('2 more', 'rest'))
+    """
+    found = [(name, series(number)) for number, name in enumerate(names[:SERIES])]
+    left = len(names) - SERIES
+    return [*found, (f"{left} more", series(SERIES))] if left > 0 else found

@@ -24,8 +24,7 @@ import numpy as np
 
 from tokenloom.arguments import integer, wrong
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.models.scorers import NO_TARGET, JudgedRows
-from tokenloom.evaluate.scoring import scorer_of
+from tokenloom.evaluate.models import NO_TARGET, JudgedRows, scorer_of
 from tokenloom.random.keys import draws, key
 
 __all__ = ["PositionReport", "check_position_invariance"]
@@ -166,7 +165,7 @@ def check_position_invariance(
         both=found["both"],
         other_tokens=_far(here[:, length // 2 :], apart[:, length // 2 :]),
         tolerance=tolerance,
-        model=scorer.told,
+        model=scorer.description,
     )
 
 

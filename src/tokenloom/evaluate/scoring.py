@@ -1,32 +1,28 @@
 """A model asked about every row of a run, batch by batch.
 
-One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings any range
-of them, and what is found about a row is kept with its index. So each rank judges a range of its
-own, an evaluation that was stopped goes on with the row it stopped at, and results are put together
-by sorting.
+An evaluation is a run like any other: its rows have indices, and a `Loader` brings any range of
+them. So each rank judges a range of its own, and results are put together by sorting.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arguments import integer, wrong_type
+from tokenloom.arguments import integer
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores
-from tokenloom.evaluate.models.in_torch import TorchScorer
-from tokenloom.evaluate.models.scorers import NO_TARGET, ArrayScorer, JudgedRows, Scorer
+from tokenloom.evaluate.models import NO_TARGET, JudgedRows, Scorer
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.progress import Progress
 
-__all__ = ["Judged", "Range", "judged_batches", "scorer_of", "trained_targets"]
+__all__ = ["Judged", "Range", "judged_batches", "trained_targets"]
 
 Int32 = NDArray[np.int32]
 
@@ -45,23 +41,6 @@ class Judged(NamedTuple):
     cells: NDArray[np.bool_]
     targets: Int32
     scores: TokenScores
-
-
-def scorer_of(model: Any) -> Scorer:
-    """A scorer of a model, whatever it is.
-
-    Raises:
-        ConfigError: it can't be called.
-    """
-    if hasattr(model, "ready") and hasattr(model, "told"):
-        found: Scorer = model
-        return found
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return TorchScorer(model)
-    if not callable(model):
-        raise wrong_type("model", model, "a callable (tokens, segment_ids, position_ids) → logits")
-    return ArrayScorer(model)
 
 
 class Range(NamedTuple):

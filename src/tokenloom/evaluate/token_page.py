@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tokenloom.api.documents import Documents
 from tokenloom.api.store import Store
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.evaluation_sets import one_document_rows
+from tokenloom.evaluate.models import scorer_of
+from tokenloom.evaluate.scoring import Range, judged_batches, trained_targets
 from tokenloom.evaluate.token_axes import places
 from tokenloom.page.document import document, theme_button
 from tokenloom.page.markup import Markup, tag
@@ -158,7 +159,7 @@ def token_page(
         strings=decoder.token_strings(tokens) if decoder else [f" {t}" for t in tokens.tolist()],
         log_probs=log_probs,
         greedy=greedy,
-        model=scorer.told,
+        model=scorer.description,
     )
 
 

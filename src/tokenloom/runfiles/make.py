@@ -23,7 +23,7 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import field_names
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import StoreNotFound, TokenloomError
-from tokenloom.evaluate.pinned import PINNED, content_hash
+from tokenloom.evaluate.evaluation_sets import PINNED, content_hash
 from tokenloom.loader.accepted import check_accepted
 from tokenloom.loader.loader import Loader
 from tokenloom.order.spec import MAIN, SourceConfig

@@ -25,7 +25,7 @@ from tokenloom.documents.resolve import Choice
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreExists
-from tokenloom.evaluate.pinned import content_hash
+from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec

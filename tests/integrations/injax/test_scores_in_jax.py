@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 from tokenloom.evaluate import Decoding, in_jax, token_scores
-from tokenloom.evaluate.models.in_jax import reduced
-from tokenloom.evaluate.models.scorers import NO_TARGET, JudgedRows
+from tokenloom.evaluate.models import NO_TARGET, JudgedRows
 
 DECODINGS = [
     Decoding(T, k, p) for T, k, p in itertools.product((0, 0.5, 1), (None, 3), (None, 0.5, 0.97))
@@ -24,15 +23,21 @@ def some_logits(size=12):
     return found, rng.integers(0, size, 30)
 
 
+def scores_of_jax(logits, tokens, decoding):
+    """Those of a function that gives these logits, a row of one cell for each token."""
+    cells = np.zeros((len(tokens), 1), np.int32)
+    rows = JudgedRows(cells, cells, cells, tokens.astype(np.int32)[:, None])
+    return in_jax(lambda *_: jax.numpy.asarray(logits)[:, None])(rows, decoding)
+
+
 def test_jax_finds_what_numpy_finds():
     logits, tokens = some_logits()
     for decoding in DECODINGS:
         wanted = token_scores(logits, tokens, decoding)
-        found = reduced(jax, jax.numpy.asarray(logits), tokens, decoding)
-        log_probs, greedy, margins = (np.asarray(one) for one in found)
+        log_probs, greedy = scores_of_jax(logits, tokens, decoding)
+        assert log_probs.dtype == np.float64
         assert (greedy == wanted.greedy).all(), decoding
         assert (np.isneginf(log_probs) == np.isneginf(wanted.log_probs)).all(), decoding
-        np.testing.assert_allclose(margins, wanted.margins, atol=1e-5)
         finite = np.isfinite(log_probs)
         np.testing.assert_allclose(log_probs[finite], wanted.log_probs[finite], atol=1e-5)
 
@@ -41,7 +46,7 @@ def test_logits_that_are_no_distribution_are_nan():
     logits, tokens = some_logits()
     logits[3, 5], logits[4], logits[5, 0] = np.nan, -np.inf, np.inf
     for decoding in DECODINGS[::4]:
-        found = np.asarray(reduced(jax, jax.numpy.asarray(logits), tokens, decoding)[0])
+        found = scores_of_jax(logits, tokens, decoding).log_probs
         assert np.flatnonzero(np.isnan(found)).tolist() == [3, 4, 5], decoding
 
 
@@ -61,4 +66,4 @@ def test_a_function_is_compiled_once_for_each_shape():
         found = scorer(JudgedRows(tokens, tokens, tokens, targets), Decoding())
     wanted = token_scores(table[tokens[:, :-1]], tokens[:, 1:]).log_probs.ravel()
     np.testing.assert_allclose(found.log_probs, wanted, atol=1e-5)
-    assert len(traced) == 2  # once for the shape of its logits, once to be compiled
+    assert len(traced) == 1

@@ -27,7 +27,7 @@ import torch
 from tokenloom.arguments import one_of, wrong_type
 from tokenloom.batch import attention
 from tokenloom.errors import ConfigError, warn
-from tokenloom.evaluate.models.in_torch import evaluation_mode
+from tokenloom.evaluate.models import evaluation_mode
 from tokenloom.quality.leaks import AloneReport, LeakReport, alone_probe, leak_probe
 
 __all__ = ["OFFERED", "PackingReport", "check_packing", "choose_contract"]

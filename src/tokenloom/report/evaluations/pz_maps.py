@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.heat_map import most_remembered, power, pz_colours, pz_map
+from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.heat_map import most_remembered, power, pz_colours, pz_map
 from tokenloom.page.charts import Bar, bars, both, heat_legend
 from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
@@ -84,7 +84,7 @@ def _drawn(one: Evaluated, found: Extraction, name: str, title: str) -> Figure:
     chosen = most_remembered(found, DOCUMENTS)
     whole = found.summary()
     asked = found.settings
-    notes = list(one.notes)
+    notes = []
     if len(chosen) < len(found.lengths):
         notes.append(
             f"The {plural(len(chosen), 'document')} with the largest P(z), of "
@@ -224,5 +224,5 @@ def _counted(one: Evaluated, counted: Mapping[str, Any], name: str, title: str) 
         message=_message(counted.get("all", {})),
         drawing=joined([_bars(counted.get("histogram", [])), _control(one.control)]),
         numbers=(Numbers.of(head, rows, "documents"), *_control_numbers(one.control)),
-        notes=(NO_MAP, *one.notes),
+        notes=(NO_MAP,),
     )

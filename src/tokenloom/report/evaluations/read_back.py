@@ -6,9 +6,8 @@ their size; what is missing in a file is told, never made up.
 
 ==========================  ======================================================================
 evaluation.json             what ``tokenloom evaluate -o DIR`` found, without single windows
-kept-windows-….npz          every window of it (`keep=` of `tokenloom.evaluate.pz`)
-kept-losses-….npz           the sums of it (`keep=` of `tokenloom.evaluate.evaluate`)
-….npz                       ``answer.to_bytes()`` of either
+windows-….npz               every window of it
+….npz                       ``answer.to_bytes()`` of losses or windows
 results.jsonl               records over steps (`tokenloom.evaluate.Periodic`)
 ==========================  ======================================================================
 """
@@ -24,15 +23,12 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.evaluate.answer_files import kind_in, unpacked
-from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.exact import LossTally
-from tokenloom.evaluate.losses import SOURCE, Losses
+from tokenloom.evaluate.answer_files import kind_in
+from tokenloom.evaluate.contrast import Contrast
+from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.losses import Losses, LossSums
 from tokenloom.evaluate.periodic import FILE, Periodic, read_records
 from tokenloom.evaluate.token_page import TokenPage
-from tokenloom.evaluate.windows.contrast import Contrast
-from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.scores import WindowScores
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 from tokenloom.store.files import LOCAL
@@ -44,8 +40,6 @@ EVALUATION = "evaluation.json"
 MOST_BYTES = 1 << 30  # of a file of answers
 
 MOST_FILES = 64  # of a folder
-
-LAST_WINDOW = "The file has no lengths: documents are shown to the end of their last window."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -60,7 +54,6 @@ class Evaluated:
         control: JSON of a comparison with documents that were held out.
         records: answers over steps, oldest first.
         page: the tokens of a document.
-        notes: what to know about where it comes from.
     """
 
     name: str
@@ -70,7 +63,6 @@ class Evaluated:
     control: Mapping[str, Any] | None = None
     records: tuple[Mapping[str, Any], ...] = ()
     page: TokenPage | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def overall(self) -> Mapping[str, float]:
@@ -83,11 +75,11 @@ class Evaluated:
     def table(self, axis: str, most: int | None = None) -> dict[str, Mapping[str, float]]:
         """Figures along an axis, by name; of a keyed sample if there are more than `most`."""
         if isinstance(self.losses, Losses):
-            tally = self.losses.tables.get(axis)
-            if tally is None:
+            sums = self.losses.tables.get(axis)
+            if sums is None:
                 return {}
-            places = sampled(len(tally.key), most)
-            some = LossTally._make(column[places] for column in tally)
+            places = sampled(len(sums.key), most)
+            some = LossSums._make(column[places] for column in sums)
             found = replace(self.losses, tables={axis: some}).by(axis)
             return {_name(name): one for name, one in found.items()}
         every = _inside(_inside(self.losses, "by"), axis)
@@ -194,14 +186,14 @@ def _folder(path: Path) -> dict[str, Evaluated]:
     """Everything in a folder; windows of a file join what its summary says about them."""
     found = read_evaluations(path / EVALUATION) if (path / EVALUATION).is_file() else {}
     for file in sorted(path.glob("*.npz"))[:MOST_FILES]:
-        title = file.stem.removeprefix("kept-losses-").removeprefix("kept-windows-")
+        title = file.stem.removeprefix("windows-")
         known = next((name for name in found if name.replace("/", "-") == title), title)
         (one,) = read_evaluations(file).values()
         whole = found.get(known, Evaluated(name=known))
         if one.windows is not None:
-            found[known] = replace(whole, windows=one.windows, notes=one.notes)
+            found[known] = replace(whole, windows=one.windows)
         elif whole.losses is None:
-            found[known] = replace(whole, losses=one.losses, notes=one.notes)
+            found[known] = replace(whole, losses=one.losses)
     if (path / FILE).is_file():
         found |= read_evaluations(path / FILE)
     if not found:
@@ -249,58 +241,7 @@ def _answer(name: str, data: bytes) -> Evaluated:
         return Evaluated(name=name, losses=Losses.from_bytes(data))
     if kind == "extraction":
         return Evaluated(name=name, windows=Extraction.from_bytes(data))
-    if kind == "kept losses":
-        return Evaluated(name=name, losses=_kept_losses(data), notes=_unfinished(kind, data))
-    if kind == "kept windows":
-        notes = (LAST_WINDOW, *_unfinished(kind, data))
-        return Evaluated(name=name, windows=_kept_windows(data), notes=notes)
     raise InputError(
         f"{name}.npz: found {kind or 'no answer'!r}, allowed: losses or windows of an evaluation. "
-        "Write one with to_bytes() of an answer, or with keep=."
-    )
-
-
-def _unfinished(kind: str, data: bytes) -> tuple[str, ...]:
-    """What is said of an evaluation that was stopped."""
-    whole, _ = unpacked(kind, data)
-    belongs = whole["belongs"]
-    first, last = belongs["examples"]
-    total = (last - first) * len(belongs.get("offsets", (0,)))
-    if whole["done"] >= total:
-        return ()
-    return (f"It was stopped: {whole['done']:,} of {total:,} rows are judged.",)
-
-
-def _kept_losses(data: bytes) -> Losses:
-    whole, arrays = unpacked("kept losses", data)
-    belongs = whole["belongs"]
-    tables = {axis: LossTally(*np.asarray(one, np.int64)) for axis, one in arrays.items()}
-    count = 1 + max(_most(tables, "source"), _most(tables, "document") // SOURCE)
-    first, last = belongs["examples"]
-    return Losses(
-        tables=tables,
-        sources=tuple(f"source {number}" for number in range(count)) if count > 1 else ("main",),
-        settings=belongs,
-        judged=((first, first + whole["done"]),),
-        examples=last,
-    )
-
-
-def _most(tables: Mapping[str, LossTally], axis: str) -> int:
-    return int(tables[axis].key.max(initial=0)) if axis in tables else 0
-
-
-def _kept_windows(data: bytes) -> Extraction:
-    whole, arrays = unpacked("kept windows", data)
-    belongs = whole["belongs"]
-    windows = WindowScores(**arrays)
-    ends = windows.start + belongs["prefix"] + belongs["suffix"]
-    numbers, where = np.unique(windows.document, return_inverse=True)
-    lengths = np.zeros(len(numbers), np.int64)
-    np.maximum.at(lengths, where, ends)
-    return Extraction(
-        windows=windows,
-        lengths=dict(zip(numbers.tolist(), lengths.tolist(), strict=True)),
-        settings={**belongs, "decoding": Decoding(**belongs["decoding"])},
-        content=str(belongs.get("content", "")),
+        "Write one with to_bytes() of an answer."
     )

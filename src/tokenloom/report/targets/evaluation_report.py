@@ -114,14 +114,12 @@ def evaluation_cautions(every: list[Evaluated]) -> Iterator[Caution]:
         if isinstance(losses, Losses) and not losses.is_whole:
             yield Caution(
                 words=f"{one.name}: only a share of the rows was judged.",
-                remedy="Put the shares of all ranks together with Losses.joined, or go on with "
-                "keep=.",
+                remedy="Put the shares of all ranks together with Losses.joined.",
                 figure="places",
             )
-        if windows is not None and not one.notes and not windows.is_whole:
+        if windows is not None and not windows.is_whole:
             yield Caution(
                 words=f"{one.name}: only a share of the windows was judged.",
-                remedy="Put the shares of all ranks together with Extraction.joined, or go on with "
-                "keep=.",
+                remedy="Put the shares of all ranks together with Extraction.joined.",
                 figure="pz",
             )

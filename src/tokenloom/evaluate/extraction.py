@@ -1,15 +1,15 @@
 """What a model can give back of some documents, and every question about it.
 
-One idea: all tables, pictures and intervals come from the few numbers of each window. Windows of a
-document overlap and say nearly the same, so intervals come from drawing documents, never windows.
+All tables, pictures and intervals come from the few numbers of each window. Windows of a document
+overlap and say nearly the same, so intervals come from drawing documents, never windows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,136 @@ from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.pinned import content_hash
-from tokenloom.evaluate.windows.bootstrap import Interval, drawn_means, drawn_places
-from tokenloom.evaluate.windows.heat import REDUCTIONS, spread
-from tokenloom.evaluate.windows.probabilities import draws_needed, log_threshold
-from tokenloom.evaluate.windows.scores import WindowScores
+from tokenloom.evaluate.evaluation_sets import content_hash
+from tokenloom.evaluate.probabilities import draws_needed, log_threshold
+from tokenloom.random.keys import draws as words_of
+from tokenloom.random.keys import key
 
-__all__ = ["Extraction"]
+__all__ = ["Extraction", "Interval", "WindowScores", "drawn_means"]
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 SMALLEST = -64  # log10 P(z) below which a histogram has one bin
+
+
+class WindowScores(NamedTuple):
+    """Arrays over windows.
+
+    Attributes:
+        example: index of the window in the run of its offset.
+        document: its document's number in the store.
+        start: its first token in the document.
+        offset: cells of filler before it.
+        log_pz: log P(z) of its suffix, natural logarithm.
+        greedy: whether greedy decoding gives the suffix.
+        k_star: tokens of the longest suffix whose P(z) reaches tau.
+    """
+
+    example: Int64
+    document: Int64
+    start: Int64
+    offset: Int64
+    log_pz: Float64
+    greedy: NDArray[np.bool_]
+    k_star: Int64
+
+    @staticmethod
+    def joined(parts: Sequence[WindowScores]) -> WindowScores:
+        """The windows of all parts, by offset and index."""
+        if not parts:
+            nothing = np.empty(0, np.int64)
+            return WindowScores._make([*[nothing] * 4, np.empty(0), nothing > 0, nothing])
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.lexsort((columns[0], columns[3]))
+        return WindowScores._make(column[order] for column in columns)
+
+    def some(self, which: Int64) -> WindowScores:
+        """Some of the windows, by number."""
+        return WindowScores._make(column[which] for column in self)
+
+    def summary(self) -> dict[str, float]:
+        """Figures over all windows: P(z), its logarithm to base 10, and shares.
+
+        A mean of log P(z) is -inf if decoding can't give one of the suffixes.
+        """
+        count = len(self.example)
+        if not count:
+            return {"windows": 0}
+        chances = np.exp(self.log_pz)
+        finite = bool(np.isfinite(self.log_pz).all())
+        powers = np.quantile(np.maximum(self.log_pz, -1e300), (0.05, 0.5, 0.95)) / math.log(10)
+        low, middle, high = (p if p > -1e200 else -math.inf for p in powers.tolist())
+        return {
+            "windows": count,
+            "mean_pz": float(chances.mean()),
+            "median_pz": float(np.median(chances)),
+            "max_pz": float(chances.max()),
+            "mean_log_pz": float(self.log_pz.mean()) if finite else -math.inf,
+            "log10_pz_5": low,
+            "log10_pz_50": middle,
+            "log10_pz_95": high,
+            "greedy": float(self.greedy.mean()),
+            "never": int(np.isneginf(self.log_pz).sum()),
+        }
+
+
+class Interval(NamedTuple):
+    """A figure and where it lies if other documents had been chosen."""
+
+    value: float
+    low: float
+    high: float
+
+    @staticmethod
+    def around(value: float, drawn: Float64, level: float) -> Interval:
+        """The interval that holds this part of what was drawn.
+
+        >>> Interval.around(50.0, np.arange(101.0), 0.5)
+        Interval(value=50.0, low=25.0, high=75.0)
+        """
+        if np.isnan(drawn).any():
+            return Interval(value, math.nan, math.nan)
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return Interval(value, low, high)
+
+    def __str__(self) -> str:
+        if math.isnan(self.low):
+            return f"{self.value:.4g} (too few documents for an interval)"
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def drawn_means(
+    document: Int64, values: Sequence[Float64], *, draws: int, seed: int
+) -> list[Float64]:
+    """Means over the windows of documents that are drawn [draws], for each kind of value.
+
+    One document says nothing about others: its means are NaN.
+
+    Args:
+        document: of each window.
+        values: of each window, one array a kind.
+        draws: how often documents are drawn.
+        seed: of the draws.
+
+    >>> windows = np.array([7, 7, 9])
+    >>> (drawn,) = drawn_means(windows, [np.array([1.0, 1.0, 4.0])], draws=4, seed=0)
+    >>> drawn.tolist()
+    [4.0, 4.0, 1.0, 4.0]
+    """
+    integer("draws", draws, 1)
+    numbers, group = np.unique(document, return_inverse=True)
+    count = np.bincount(group, minlength=len(numbers)).astype(np.float64)
+    sums = [np.bincount(group, one, len(numbers)) for one in values]
+    found = np.full((len(values), draws), np.nan)
+    if len(numbers) < 2:
+        return list(found)
+    places = np.arange(len(numbers), dtype=np.uint64)
+    for time in range(draws):
+        chosen = words_of(key(seed, "bootstrap", time), places) % np.uint64(len(numbers))
+        windows = count[chosen].sum()
+        found[:, time] = [one[chosen].sum() / windows for one in sums]
+    return list(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +192,7 @@ class Extraction:
 
     @staticmethod
     def joined(parts: Sequence[Extraction]) -> Extraction:
-        """The shares of several ranks as one, equal to that of a single rank to the last bit.
+        """The shares of several ranks as one, equal to that of a single rank.
 
         Raises:
             ConfigError: they are of other documents or settings, or one came twice.
@@ -111,11 +229,6 @@ class Extraction:
     def rate(self, n: int, p: float) -> float:
         """The share of windows that are seen with probability p among n draws."""
         return float((self.windows.log_pz >= log_threshold(n, p)).mean()) if len(self) else math.nan
-
-    @property
-    def greedy_rate(self) -> float:
-        """The share of windows whose suffix greedy decoding gives."""
-        return float(self.windows.greedy.mean()) if len(self) else math.nan
 
     def draws_for(self, p: float) -> Float64:
         """How many draws show each window's suffix with probability p."""
@@ -164,40 +277,30 @@ class Extraction:
             ((low + i - 1) * width, (low + i) * width, int(count)) for i, count in enumerate(counts)
         ]
 
-    def heat(
-        self,
-        document: int,
-        *,
-        offset: int | None = None,
-        over: str = "suffix",
-        reduce: str = "max",
-    ) -> Float64:
-        """Log P(z) over the tokens of a document: of the windows that cover each.
+    def heat(self, document: int, *, over: str = "suffix") -> Float64:
+        """Log P(z) over the tokens of a document: the largest of the windows that cover each.
 
         Args:
             document: its number.
-            offset: windows at this offset only; None: at all of them.
             over: a window covers its "suffix", or the whole "window". A prefix was given to the
                 model, so "window" makes text look extracted that was not.
-            reduce: "max", "mean" of log P(z), or "logmeanexp", the log of the mean P(z).
 
         Returns:
             One value a token; NaN where no window covers it.
         """
         one_of("over", over, ("suffix", "window"))
-        one_of("reduce", reduce, tuple(REDUCTIONS))
         if document not in self.lengths:
             raise ConfigError(
                 f"document: {document} was not evaluated, allowed: {len(self.lengths)} numbers, "
                 f"for example {next(iter(self.lengths), None)}"
             )
-        w = self.windows
-        some = (w.document == document) & ((w.offset == offset) if offset is not None else True)
+        windows = self.windows.some(np.flatnonzero(self.windows.document == document))
         skip = self.settings["prefix"] if over == "suffix" else 0
-        first, values = w.start[some] + skip, w.log_pz[some]
         length = self.settings["prefix"] + self.settings["suffix"] - skip
-        size = self.lengths[document]
-        return spread(first, values, length=length, size=size, reduce=reduce)
+        cells = windows.start[:, None] + skip + np.arange(length)
+        found = np.full(self.lengths[document], np.nan)
+        np.fmax.at(found, cells, windows.log_pz[:, None])
+        return found
 
     def coverage(self, tau: float = 0.5, *, over: str = "suffix") -> float:
         """The share of tokens in a window of P(z) >= tau, of those in any window."""
@@ -241,39 +344,6 @@ class Extraction:
             name: Interval.around(float(one.mean()) if len(one) else math.nan, drawn, level)
             for (name, one), drawn in zip(values.items(), means, strict=True)
         }
-
-    def interval(
-        self,
-        figure: Callable[[Extraction], float],
-        *,
-        draws: int = 1000,
-        level: float = 0.95,
-        seed: int = 0,
-    ) -> Interval:
-        """Any figure with its interval; slower than `intervals`.
-
-        Args:
-            figure: what to compute, for example ``lambda found: found.coverage()``.
-            draws: how often as many documents are drawn, with replacement.
-            level: of the interval.
-            seed: of the draws.
-        """
-        integer("draws", draws, 1)
-        numbers = np.unique(self.windows.document)
-        where = [np.flatnonzero(self.windows.document == n) for n in numbers.tolist()]
-        values = [
-            figure(self._some(np.concatenate([where[one] for one in chosen.tolist()])))
-            for chosen in drawn_places(len(numbers), draws, seed)
-        ]
-        return Interval.around(figure(self), np.array(values), level)
-
-    def _some(self, windows: Int64) -> Extraction:
-        return Extraction(
-            windows=self.windows.some(windows),
-            lengths=self.lengths,
-            settings=self.settings,
-            content=self.content,
-        )
 
     def to_bytes(self) -> bytes:
         """As one `.npz` file, without pickle."""

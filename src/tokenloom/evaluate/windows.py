@@ -8,9 +8,7 @@ right, after filler, to see whether what was learned depends on the place in the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -23,13 +21,10 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.kept import Kept
-from tokenloom.evaluate.models.scorers import NO_TARGET
-from tokenloom.evaluate.pinned import content_hash
-from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of
-from tokenloom.evaluate.windows.extraction import Extraction
-from tokenloom.evaluate.windows.probabilities import exact_sums, longest_suffix
-from tokenloom.evaluate.windows.scores import WindowScores
+from tokenloom.evaluate.extraction import Extraction, WindowScores
+from tokenloom.evaluate.models import NO_TARGET, scorer_of
+from tokenloom.evaluate.probabilities import longest_suffix
+from tokenloom.evaluate.scoring import Judged, Range, judged_batches
 from tokenloom.layout.splice.spec import SpliceSpec
 
 __all__ = ["pz", "window_run"]
@@ -93,7 +88,6 @@ def pz(
     batch_size: int = 64,
     rank: int | None = None,
     world_size: int | None = None,
-    keep: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Extraction:
     """P(z) of every window of the documents.
@@ -112,8 +106,6 @@ def pz(
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Extraction.joined` or `gathered` puts the shares together.
         world_size: the number of ranks.
-        keep: a file for what was found so far, of this rank alone. The same call after a stop goes
-            on with it; after the end it reads its answer there.
         progress: whether to draw a bar; None: on a terminal.
 
     Returns:
@@ -146,32 +138,22 @@ def pz(
             f"suffix = {prefix + suffix} tokens: no window of them is judged"
         )
     frame = {"prefix": prefix, "suffix": suffix, "stride": stride}
-    whole = {**frame, "offsets": list(offsets), "tau": tau, "model": scorer.told}
-    runs = [window_run(documents, **frame, offset=offset) for offset in offsets]
-    mine = Range.of_rank(len(runs[0]), rank, world_size)
-    about = {**whole, "decoding": asdict(decoding), "content": content_hash(documents)}
-    kept = Kept(keep, "windows", scorer, {**about, "examples": list(mine)})
-    parts = [WindowScores(**kept.arrays)] if kept.arrays else []
-    done = kept.done
-    for number, (offset, run) in enumerate(zip(offsets, runs, strict=True)):
-        before = number * (mine.last - mine.first)  # windows at earlier offsets
-        for one in judged_batches(
+    parts: list[WindowScores] = []
+    for offset in offsets:
+        rows = window_run(documents, **frame, offset=offset)
+        batches = judged_batches(
             scorer,
-            run,
-            some=Range(min(mine.first + max(0, done - before), mine.last), mine.last),
-            targets=partial(_suffixes, first=run.seq_len - suffix),
+            rows,
+            some=Range.of_rank(len(rows), rank, world_size),
+            targets=partial(_suffixes, first=rows.seq_len - suffix),
             decoding=decoding,
             batch_size=batch_size,
             show=progress,
             title=f"P(z), offset {offset}" if offset else "P(z)",
-        ):
-            parts.append(_found(one, offset, suffix, np.log(tau)))
-            done += len(one.batch)
-            if kept.is_due:
-                kept.write(done, WindowScores.joined(parts)._asdict())
-    if done > kept.done:
-        kept.write(done, WindowScores.joined(parts)._asdict())
-    return Extraction.of(parts, documents, settings={**whole, "decoding": decoding})
+        )
+        parts += (_found(one, offset, suffix, np.log(tau)) for one in batches)
+    settings = {**frame, "offsets": list(offsets), "decoding": decoding, "tau": tau}
+    return Extraction.of(parts, documents, settings={**settings, "model": scorer.description})
 
 
 def _suffixes(batch: Batch, first: int) -> NDArray[np.int32]:
@@ -190,8 +172,7 @@ def _found(one: Judged, offset: int, suffix: int, log_tau: float) -> WindowScore
         document=spans.document,
         start=spans.start,
         offset=np.full(len(spans), offset),
-        log_pz=exact_sums(log_probs),
+        log_pz=log_probs.sum(1),
         greedy=np.asarray(one.scores.greedy.reshape(-1, suffix).all(1)),
-        margin=one.scores.margins.reshape(-1, suffix).min(1),
         k_star=longest_suffix(log_probs, log_tau),
     )

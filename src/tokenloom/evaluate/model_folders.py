@@ -1,9 +1,8 @@
 """A model of Transformers from a local folder: safetensors only, no code of others, with a name.
 
-One idea: a result is worth as much as the certainty about what was evaluated. Weights are read from
-`*.safetensors`, which hold numbers and nothing that runs; a configuration that names code of its
-own is refused; nothing is fetched. The fingerprint is a hash of the files, so a result names its
-model.
+Weights are read from `*.safetensors`, which hold numbers and nothing that runs; a configuration
+that names code of its own is refused; nothing is fetched. The fingerprint is a hash of the files,
+so a result names its model.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 from tokenloom.arguments import local_path
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.files import LOCAL
 
 __all__ = ["load_local", "model_fingerprint"]
@@ -27,8 +25,6 @@ __all__ = ["load_local", "model_fingerprint"]
 CONFIG = "config.json"
 
 MOST = 1 << 24  # bytes of a configuration
-
-PIECE = 1 << 24
 
 
 def load_local(folder: str | os.PathLike[str], *, dtype: str = "float32") -> Any:
@@ -85,13 +81,10 @@ def model_fingerprint(folder: str | os.PathLike[str]) -> str:
     path = local_path("model", folder)
     _check(path)
     total = hashlib.sha256(b"tokenloom model")
-    source = LocalSource(path)
     for file in [path / CONFIG, *sorted(path.glob("*.safetensors"))]:
-        one, size = hashlib.sha256(), source.size(file.name) or 0
-        for first in range(0, size, PIECE):
-            (piece,) = source.read([(file.name, first, min(PIECE, size - first))])
-            one.update(bytes(piece))
-        total.update(f"{file.name}\0{one.hexdigest()}\0".encode())
+        with file.open("rb") as data:
+            digest = hashlib.file_digest(data, "sha256").hexdigest()
+        total.update(f"{file.name}\0{digest}\0".encode())
     return total.hexdigest()
 
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.evaluate.windows.bootstrap import Interval, drawn_means
-from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.extraction import Extraction, Interval, drawn_means
 
 __all__ = ["Contrast", "Difference", "contrast"]
 

@@ -63,17 +63,8 @@ def log_pz(
     if not 1 <= integer("prefix", prefix) < length:
         raise wrong("prefix", prefix, f"1 to {length - 1}, so that {length} tokens have a suffix")
     each = token_scores(scores[..., prefix - 1 : -1, :], ids[..., prefix:], decoding).log_probs
-    return np.float64(exact_sums(each)) if each.ndim == 1 else exact_sums(each)
-
-
-def exact_sums(log_probs: Float64) -> Float64:
-    """Sums over the last axis, each rounded once, so that no order of adding changes them."""
-    flat = log_probs.reshape(-1, log_probs.shape[-1])
-    return np.array([_exact(row) for row in flat.tolist()]).reshape(log_probs.shape[:-1])
-
-
-def _exact(values: list[float]) -> float:
-    return -math.inf if -math.inf in values else math.fsum(values)
+    found: NDArray[np.float64] | np.float64 = each.sum(-1)
+    return found
 
 
 def log_threshold(n: int, p: float) -> float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import integer
 from tokenloom.errors import plural
-from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.extraction import Extraction
 from tokenloom.page.charts import heat
 from tokenloom.page.markup import Markup
 from tokenloom.page.standalone import DRAWN, Panel, standalone

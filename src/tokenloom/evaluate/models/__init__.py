@@ -1,1 +1,0 @@
-"""Takes a model of any framework → gives scores of tokens, reduced where its logits were made."""
