@@ -145,6 +145,7 @@ def test_what_json_cannot_hold_is_refused_with_its_place(tmp_path):
         ({"x": [{"y": {1: 2}}]}, "rows[0].x[0].y"),
         ({"x": [[7], {"y": object()}]}, "rows[0].x[1].y"),
         ({"x": [[7], {1: 2}]}, "rows[0].x[1]"),
+        ({"x": [7, {1: 2}]}, "rows[0].x[1]"),
         ({"m": {1: 2, "1": 3}}, "rows[0].m"),  # would become one key in JSON
     ):
         rows = [{"text": "a", **wrong}]
@@ -232,7 +233,7 @@ def test_a_long_record_is_told_wherever_it_comes_from(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{"text": "short"}, {"text": "x" * 5000}, {"text": "also short"}]
+    rows = [{"text": "short"}, {"text": "é" * 600}, {"text": "also short"}]
     plain = write_jsonl(tmp_path / "a.jsonl", rows)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")

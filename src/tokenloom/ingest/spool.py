@@ -200,20 +200,19 @@ _ENCODER = json.JSONEncoder(
 
 
 def _has_odd_keys(value: object) -> bool:
-    """Whether a key of a mapping, at any depth, is no string; a list is judged by its first item.
+    """Whether a key of a mapping, at any depth, is no string.
 
-    >>> _has_odd_keys({"a": [{"b": 1}]}), _has_odd_keys({"a": [{1: 2}]})
+    >>> _has_odd_keys({"a": [{"b": 1}]}), _has_odd_keys({"a": [0, {1: 2}]})
     (False, True)
     """
     if isinstance(value, Mapping):
         odd = any(not isinstance(key, str) for key in value)
         return odd or any(map(_has_odd_keys, value.values()))
-    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], _DEEP):
+    if not isinstance(value, list | tuple):
         return False
-    return any(map(_has_odd_keys, value))
-
-
-_DEEP = (Mapping, list, tuple)
+    # lists of ids are long: their types are looked at in C
+    deep = any(issubclass(kind, Mapping | list | tuple) for kind in set(map(type, value)))
+    return deep and any(map(_has_odd_keys, value))
 
 
 def _refuse_odd(value: object, place: str) -> None:

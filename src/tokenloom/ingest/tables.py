@@ -58,7 +58,8 @@ def _refuse_long(
 ) -> None:
     for name, values in zip(names, parts, strict=True):
         for number, value in enumerate(values):
-            if isinstance(value, str | bytes) and len(value) > limit:
+            data = value.encode() if isinstance(value, str) else value
+            if isinstance(data, bytes) and len(data) > limit:
                 errors[number] = (
                     f"{name} is longer than {limit} bytes, the most allowed. Split it, or pass "
                     f"max_record_bytes={2 * limit}."
