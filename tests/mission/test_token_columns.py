@@ -297,42 +297,17 @@ def own_keys(store):
     return {name: value for name, value in store.metadata(0).items() if name[0] != "_"}
 
 
-@pytest.mark.parametrize(
-    ("name", "means"),
-    [
-        ("label", "labels"),
-        ("lossmask", "loss_mask"),
-        ("loss_masks", "loss_mask"),
-        ("assistant_mask", "assistant_masks"),
-        ("loss_weight", "loss_weights"),
-        ("prompt_mask", None),  # the opposite of a completion_mask
-        ("target_ids", None),
-    ],
-)
-def test_a_mask_under_another_name_is_refused_because_everything_would_be_trained(
-    tmp_path, name, means
-):
-    row = PLAIN | {name: [-100, -100, 7, 8]}
-    named = [f"'{name}'", *([f"'{means}'"] if means else [])]
-    for error, rows, more in (
-        (tl.ConfigError, [row], {}),
-        (tl.InputError, [PLAIN, row], {}),
-        (tl.ConfigError, [row | {"url": "a"}], {"metadata_keys": ["url"]}),
-    ):
-        build = functools.partial(tl.build, rows, tmp_path / "no", **more, **IDS)
-        refused(build, error, *named)
-    store = tl.build([row], tmp_path / "meant", metadata_keys=[name], **IDS)
-    assert own_keys(store) == {name: [-100, -100, 7, 8]}
-    store = tl.build([row], tmp_path / "stored", columns={name: "int32"}, **IDS)
-    assert store.document(0, column=name).tolist() == [-100, -100, 7, 8]
-
-
-def test_numbers_for_each_id_under_a_name_of_no_meaning_are_told_once(tmp_path):
-    rows = [PLAIN | {"tier": [0, 0, 1, 1]}] * 3
-    with pytest.warns(UserWarning, match="'tier'.*metadata_keys"):
+@pytest.mark.parametrize("name", ["tier", "label", "lossmask", "assistant_mask", "prompt_mask"])
+def test_numbers_for_each_id_under_another_name_are_metadata_with_a_warning(tmp_path, name):
+    rows = [PLAIN | {name: [0, 0, 1, 1]}] * 3
+    with pytest.warns(UserWarning, match=f"'{name}'.*every token is.*metadata_keys") as warnings:
         store = tl.build(rows, tmp_path / "told", **IDS)
-    assert own_keys(store) == {"tier": [0, 0, 1, 1]}
-    tl.build(rows, tmp_path / "meant", metadata_keys=["tier"], **IDS)  # warnings are errors
+    assert len(warnings) == 1
+    assert own_keys(store) == {name: [0, 0, 1, 1]}
+    store = tl.build(rows, tmp_path / "meant", metadata_keys=[name], **IDS)  # warnings are errors
+    assert own_keys(store) == {name: [0, 0, 1, 1]}
+    store = tl.build(rows, tmp_path / "stored", columns={name: "int32"}, **IDS)
+    assert store.document(0, column=name).tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

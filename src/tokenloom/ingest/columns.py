@@ -18,13 +18,11 @@ attention_mask      (0: padding on either side, which is cut     not stored
 
 Whatever cannot be kept that way is refused: columns that disagree, a record that lacks a column of
 the first one or has one more, values that mean nothing. A list with a number for each id under
-another name would be metadata while everything is trained on: it is refused if its name speaks of
-training (`label`, `lossmask`, `prompt_mask`), and warned about otherwise.
+another name is metadata, with a warning that everything is trained on.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -40,15 +38,14 @@ __all__ = [
     "STORED",
     "BadRecord",
     "a_kind",
-    "check_first",
     "check_keys",
     "given_columns",
     "number_array",
     "refuse_beside_text",
-    "refuse_unknown_masks",
     "stored_columns",
     "take",
     "token_values",
+    "warn_of_unknown",
 ]
 
 Array = NDArray[Any]
@@ -70,10 +67,6 @@ HARMLESS: Final = frozenset({"token_type_ids", "special_tokens_mask", "position_
 """What tokenizers of transformers add for each token; nothing about training."""
 
 LISTS: Final = (list, tuple, np.ndarray)
-
-ANY_NAME: Final = re.compile("")
-
-OF_TRAINING: Final = re.compile("label|loss|mask|weight|target|train", re.IGNORECASE)
 
 
 class BadRecord(ValueError):
@@ -140,69 +133,33 @@ def check_keys(record: Mapping[str, Any], given: Sequence[str]) -> None:
             )
 
 
-def check_first(
+def warn_of_unknown(
     first: Mapping[str, Any], ids_key: str, given: Sequence[str], known: Iterable[str]
 ) -> None:
-    """Refuse or tell of numbers for each id that would not decide what is trained on.
+    """Warn of numbers for each id that do not decide what is trained on.
 
     Args:
         first: the first record.
         ids_key: key of its ids.
-        given: what `given_columns` found.
+        given: what `given_columns` found; if one of them says what is trained on, others do not.
         known: keys that the user named as something else.
-
-    Raises:
-        ConfigError: its name speaks of training.
     """
-    try:
-        refuse_unknown_masks(first, ids_key, given, known)
-    except BadRecord as bad:
-        raise ConfigError(f"the first record: {bad}.") from None
-    for name in _unknown(first, ids_key, given, known):
-        warn(
-            f"{name!r} has a number for each id of the first record, but it does not decide what "
-            f"is trained on: every token is. Rename it to one of {', '.join(SAYS)} if it should, "
-            "or name it in metadata_keys."
-        )
-
-
-def refuse_unknown_masks(
-    record: Mapping[str, Any], ids_key: str, given: Sequence[str], known: Iterable[str]
-) -> None:
-    """Refuse a number for each id under a name that speaks of training; see `check_first`."""
-    for name in _unknown(record, ids_key, given, known, OF_TRAINING):
-        asked = name.lower() if "prompt" not in name.lower() else ""  # that is the opposite
-        raise BadRecord(
-            f"it has {name!r}, a number for each id, and no column that says which tokens are "
-            f"trained on, so all would be; allowed: {choices(asked, SAYS)} Rename it (a mask is 1 "
-            "where a token is trained on), or name it in metadata_keys if it is something else"
-        )
-
-
-def _unknown(
-    record: Mapping[str, Any],
-    ids_key: str,
-    given: Sequence[str],
-    known: Iterable[str],
-    named: re.Pattern[str] = ANY_NAME,
-) -> list[str]:
-    """Keys with a number for each id, of a record that does not say what is trained on.
-
-    Most records have no such key, so the numbers are looked at last.
-    """
-    ids = record.get(ids_key)
+    ids = first.get(ids_key)
     if not isinstance(ids, LISTS) or not set(SAYS).isdisjoint(given):
-        return []
-    return [
-        name
-        for name, value in record.items()
-        if isinstance(value, LISTS)
-        and len(value) == len(ids) > 0
-        and isinstance(name, str)
-        and named.search(name)
-        and name not in {ids_key, *known, *PER_TOKEN, *HARMLESS}
-        and _are_numbers(value)
-    ]
+        return
+    others = {ids_key, *known, *PER_TOKEN, *HARMLESS}
+    for name, value in first.items():
+        if (
+            name not in others
+            and isinstance(value, LISTS)
+            and len(value) == len(ids) > 0
+            and _are_numbers(value)
+        ):
+            warn(
+                f"{name!r} has a number for each id of the first record, but it does not decide "
+                f"what is trained on: every token is. Rename it to one of {', '.join(SAYS)} if it "
+                "should (a mask is 1 where a token is trained on), or name it in metadata_keys."
+            )
 
 
 def _are_numbers(value: Any) -> bool:

@@ -26,7 +26,6 @@ from tokenloom.ingest.columns import (
     check_keys,
     number_array,
     refuse_beside_text,
-    refuse_unknown_masks,
     take,
     token_values,
 )
@@ -277,8 +276,6 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
         assert job.ids_key is not None  # one of the two is set
         take(record, job.ids_key, "the ids", [job.id_key])
         check_keys(record, job.token_keys)
-        known = (job.id_key or "", *job.columns, *(job.metadata_keys or ()))
-        refuse_unknown_masks(record, job.ids_key, job.token_keys, known)
     if job.id_key is not None:
         take(record, job.id_key, "the document's id")
 

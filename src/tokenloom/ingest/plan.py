@@ -19,7 +19,7 @@ from typing import Any
 from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, TokenizerError, warn
-from tokenloom.ingest.columns import STORED, check_first, given_columns, stored_columns
+from tokenloom.ingest.columns import STORED, given_columns, stored_columns, warn_of_unknown
 from tokenloom.ingest.crew.wire import Setup, make_kitchen
 from tokenloom.ingest.cuts import BEGINNING, BLOCK_BYTES, Edge, blocks
 from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
@@ -375,7 +375,7 @@ def _columns(
     named = asked if isinstance(asked, Mapping) else {name: STORED.get(name, "") for name in asked}
     given = given_columns(first, named)
     known = (options.id_key or "", *named, *(options.metadata_keys or ()))
-    check_first(first, ids_key, given, known)
+    warn_of_unknown(first, ids_key, given, known)
     return stored_columns(given, named), given
 
 
