@@ -1,21 +1,24 @@
 """Conversations become documents, and what is trained on is what was said or a refusal."""
 
+import datetime
 import functools
 import itertools
 import json
 import logging
+import shutil
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kit import QUICK
+from kit import QUICK, assert_same_tree, tree
 from refusals import refused as raised
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from toys import bpe, tiktoken_encoding
 
 import tokenloom as tl
+from tokenloom import cluster
 from tokenloom.testing import FaultFiles
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -189,6 +192,38 @@ def test_a_date_is_fixed_for_the_build(build, caplog):
     assert "template_args={'now':" in caplog.text
     with pytest.raises(tl.ConfigError, match=r"template_args\.now.*'soon'"):
         build([TALK], chat_template=dated, template_args={"now": "soon"})
+
+
+def test_a_build_resumed_on_another_day_writes_the_day_on_which_it_began(tmp_path, monkeypatch):
+    dated = "{{ strftime_now('%d %b %Y') }} " + MARKED
+    how = {"tokenizer": "bytes", "chat_template": dated, "files": QUICK, "shard_tokens": 500}
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(TALK) + "\n" for _ in range(20)))
+
+    def on(day):
+        today = classmethod(lambda cls: cls(2026, 7, day))
+        monkeypatch.setattr(datetime, "date", type("Day", (datetime.date,), {"today": today}))
+
+    on(1)
+    whole = tl.build(source, tmp_path / "whole", **how)
+    assert whole.tokenizer.decode(whole.document(19)).startswith("01 Jul 2026 ")
+    shutil.copytree(whole.path, tmp_path / "killed")
+    (tmp_path / "killed/manifest-000001.json").unlink()
+    shutil.rmtree(sorted((tmp_path / "killed").glob("shard-*"))[-1])
+    cluster.build_part(source, tmp_path / "parts", "1/2", **how)
+    parts = tl.build(source, tmp_path / "stretches", stretches=2, **how)
+    on(2)
+    tl.build(source, tmp_path / "killed", **how)
+    assert_same_tree(tmp_path / "killed", tree(whole.path))
+    cluster.build_part(source, tmp_path / "parts", "2/2", **how)
+    on(3)
+    cluster.finish_build(source, tmp_path / "parts", **how)
+    assert_same_tree(tmp_path / "parts", tree(parts.path))
+    for out, more in ((whole.path, {}), (parts.path, {"stretches": 2})):
+        again = tl.build(source, out, **how, **more)  # nothing to do
+        assert again.tokenizer.decode(again.document(0)).startswith("01 Jul 2026 ")
+        with pytest.raises(tl.StoreExists, match="chat_date"):
+            tl.build(source, out, template_args={"now": "2026-07-03"}, **how, **more)
 
 
 def test_arguments_of_a_template_are_of_the_build_or_of_the_record(build):

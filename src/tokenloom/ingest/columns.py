@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, choices, warn
 from tokenloom.store import format as fmt
 from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
+from tokenloom.tokenizer.chat.conversation import a_kind
 
 __all__ = [
     "PER_TOKEN",
     "STORED",
     "BadRecord",
-    "a_kind",
     "check_keys",
     "given_columns",
     "number_array",
@@ -378,8 +378,3 @@ def number_array(value: Any, key: str, kinds: str) -> Array:
     if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
         raise BadRecord(f"{key!r} holds true or false, allowed: a list of whole numbers")
     return array
-
-
-def a_kind(value: Any) -> str:
-    """What a value is, in a word."""
-    return "null" if value is None else type(value).__name__

@@ -22,7 +22,6 @@ from tokenloom.errors import TokenizerError, TokenloomError
 from tokenloom.ingest.columns import (
     PER_TOKEN,
     BadRecord,
-    a_kind,
     check_keys,
     number_array,
     refuse_beside_text,
@@ -34,10 +33,8 @@ from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
 from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
-from tokenloom.tokenizer.chat.conversation import Chat, ChatJob, ChatReader
-from tokenloom.tokenizer.chat.messages import BadChat
-from tokenloom.tokenizer.chat.placed import Placer
-from tokenloom.tokenizer.chat.weigh import EncodedChats, encode_chats
+from tokenloom.tokenizer.chat.conversation import BadChat, Chat, ChatJob, ChatReader, a_kind
+from tokenloom.tokenizer.chat.token_weights import EncodedChats, Placer, encode_chats
 from tokenloom.tokenizer.encoders import Encoded, Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 

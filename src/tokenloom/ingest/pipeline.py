@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from tokenloom import version
@@ -190,7 +191,7 @@ def _is_done(plan: BuildPlan, root: Place, before: Snapshot, files: Files) -> bo
     """Whether the newest snapshot came from these very settings."""
     last = before.manifest.parts[-1]
     # the same call again: the newest snapshot came from these settings and its own parent
-    again = {**plan.settings, "parent": before.manifest.parent}
+    again = {**plan.on_day_of(last.settings).settings, "parent": before.manifest.parent}
     if last.settings == again:
         log.info("%s: this build is already there", root)
         files.sync_directory(root)  # its builder may have died before it could
@@ -282,6 +283,8 @@ def _build(
     remove_names(root, broken, files)
     if done:
         log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
+    if done and cursor.date:
+        plan = plan.on_day_of({"chat_date": str(date.fromisoformat(str(cursor.date)))})
     with executor_for(plan, workers, cursor) as executor:
         fresh, cursor, skips = write_shards(
             plan,
@@ -353,7 +356,7 @@ def _committed(
         )
     first = next_shard(before)
     entries, cursor, broken = committed_shards(
-        files, root, plan, first, Cursor(), overwrite=overwrite
+        files, root, plan, first, Cursor(date=plan.day), overwrite=overwrite
     )
     return entries, cursor, sidecar + stretched + broken
 

@@ -126,7 +126,8 @@ class BuildOptions:
 class BuildPlan:
     """A build, decided; `kitchen` is what deciding had to open, for a build in this process.
 
-    `since` and `until` are what it reads of the inputs: all, or a stretch.
+    `since` and `until` are what it reads of the inputs: all, or a stretch. `today` says that the
+    chat template writes the day on which the build began: it is recorded, but never compared.
     """
 
     setup: Setup
@@ -136,8 +137,27 @@ class BuildPlan:
     fingerprint: str
     engine: str
     opened: float  # CPU-seconds until the encoder was there
+    today: bool = False
     since: Edge = BEGINNING
     until: Edge | None = None
+
+    @property
+    def day(self) -> int:
+        """The day on which the build began, as YYYYMMDD, if the chat template writes it; else 0."""
+        return int(self.settings["chat_date"].replace("-", "")) if self.today else 0
+
+    def on_day_of(self, settings: Mapping[str, Any]) -> BuildPlan:
+        """The same plan with the day of a build that began earlier and had these settings."""
+        day, chat = settings.get("chat_date"), self.setup.job.chat
+        if not self.today or day is None or chat is None:
+            return self
+        setup = replace(self.setup, job=replace(self.setup.job, chat=replace(chat, now=day)))
+        return replace(
+            self,
+            setup=setup,
+            kitchen=make_kitchen(setup, self.kitchen.encoder),
+            settings={**self.settings, "chat_date": day},
+        )
 
 
 def make_plan(
@@ -205,7 +225,9 @@ def make_plan(
         **{name: hook and hook.describe() for name, hook in hooks.items()},
         "inputs": _sha256(describe_inputs(inputs)),
     }
-    fingerprint = _sha256(settings)
+    given = options.template_args or {}
+    today = chat is not None and chat.now is not None and given.get("now") is None
+    fingerprint = _fingerprint(settings, today)
     job = Job(
         text_key=settings["text_key"],
         ids_key=ids_key,
@@ -239,7 +261,12 @@ def make_plan(
         fingerprint=fingerprint,
         engine=label,
         opened=opened,
+        today=today,
     )
+
+
+def _fingerprint(settings: dict[str, Any], today: bool) -> str:
+    return _sha256({k: v for k, v in settings.items() if not (today and k == "chat_date")})
 
 
 def with_inputs(plan: BuildPlan, inputs: Sequence[Input]) -> BuildPlan:
@@ -249,7 +276,7 @@ def with_inputs(plan: BuildPlan, inputs: Sequence[Input]) -> BuildPlan:
         plan,
         setup=replace(plan.setup, inputs=inputs),
         settings=settings,
-        fingerprint=_sha256(settings),
+        fingerprint=_fingerprint(settings, plan.today),
     )
 
 

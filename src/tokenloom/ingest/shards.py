@@ -51,6 +51,7 @@ class Cursor:
         skipped: records that could not be used, in blocks before this one.
         filtered: records that hooks dropped, in blocks before this one.
         bytes: bytes of input, as stored, in blocks before this one.
+        date: the day that the chat template of this build writes, as YYYYMMDD, if nobody set it.
 
     Records are counted from 0 in messages, as in `_record`.
     """
@@ -62,10 +63,12 @@ class Cursor:
     skipped: int = 0
     filtered: int = 0
     bytes: int = 0
+    date: int = 0
 
     def as_progress(self) -> dict[str, int]:
         """What a shard's commit record keeps."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        kept = self.__slots__ if self.date else self.__slots__[:-1]
+        return {name: getattr(self, name) for name in kept}
 
 
 def committed_shards(
@@ -200,8 +203,10 @@ class _Stream:
             self.cursor = replace(at, document=used)
             return
         starts = self.piece_starts(block, encoded)
-        self.cursor = Cursor(
+        self.cursor = replace(
+            at,
             block=at.block + 1,
+            document=0,
             input=block[-1].input,
             base=int(starts[-1]) + encoded.counts[-1],
             skipped=at.skipped + len(encoded.errors),

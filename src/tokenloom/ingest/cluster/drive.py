@@ -155,6 +155,8 @@ def survey(
     if mode.duplicates == "error":  # files listed twice; equal content is found by the finish
         report_duplicates(duplicates_among(found), len(found), mode)
     plan = make_plan(found, options, before.sha256 if before and mode.append else None, resolved)
+    begun = read_plan(files, root, next_number(before)) if options.stretches > 1 else None
+    plan = plan.on_day_of(begun.settings) if begun else plan
     site = Site(root=root, files=files, plan=plan, before=before, mode=mode)
     if before is not None and not mode.overwrite and not is_published(site):
         _refuse_other(site, before)
@@ -177,7 +179,8 @@ def is_published(site: Site) -> bool:
         return False
     manifest = site.before.manifest
     last = manifest.parts[-1]
-    again = {**site.plan.settings, "parent": manifest.parent, "inputs": last.settings["inputs"]}
+    again = site.plan.on_day_of(last.settings).settings
+    again = {**again, "parent": manifest.parent, "inputs": last.settings["inputs"]}
     if last.settings != again:
         return False
     listed = read_inputs(source_of(site.root), site.root, manifest, last.manifest)

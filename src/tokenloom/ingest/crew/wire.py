@@ -28,7 +28,7 @@ from tokenloom.ingest.encode import EncodedBlock, Job, Kitchen
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
 from tokenloom.tokenizer.chat.conversation import ChatReader
-from tokenloom.tokenizer.chat.placed import place_encoder
+from tokenloom.tokenizer.chat.token_weights import place_encoder
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
 from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.find import LiveCallable

@@ -1,1 +1,1 @@
-"""Takes records of messages → gives texts, and which stretches of them are trained on."""
+"""Takes records of messages → gives texts, and which parts of them are trained on."""

@@ -1,9 +1,16 @@
-"""One record becomes one text, and the stretches of it that are trained on.
+"""One record becomes one text, and the ranges of it that are trained on.
 
-One idea: what is trained is given in characters of the one text that the template writes for the
-whole conversation. Where the template marks what is generated (``{% generation %}``), that is it.
-Where it does not, the text up to an assistant's turn and up to its end are rendered by themselves,
-and both must be beginnings of the whole::
+Whatever a template would print wrongly without a word is refused before it is rendered. A content
+that is a list (parts of text, images) would be printed as Python writes a list; a date would become
+a placeholder; a message that spells a special token would become that token, and end a turn in the
+middle. What a template gets is plain JSON data. A message may say how much its turn counts:
+``"weight": 0.5`` (as OpenAI has it; any number from 0 on), or ``"train": false``. Both are about
+the loss and never reach the template.
+
+What is trained is given in characters of the one text that the template writes for the whole
+conversation. Where the template marks what is generated (``{% generation %}``), that is it. Where
+it does not, the text up to an assistant's turn and up to its end are rendered by themselves, and
+both must be beginnings of the whole::
 
     messages[:k], with the generation prompt     <user>Hi<end><assistant>
     messages[:k + 1]                             <user>Hi<end><assistant>Hello<end>
@@ -20,30 +27,17 @@ A prompt and its completion are two texts (then no template is involved), or two
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tokenloom.errors import choices
-from tokenloom.tokenizer.chat.messages import (
-    ASSISTANT,
-    BadChat,
-    ChatTurn,
-    a_kind,
-    plain,
-    read_tools,
-    read_turns,
-    refuse_spelled,
-)
-from tokenloom.tokenizer.chat.sandbox import (
-    Rendered,
-    TemplateFailed,
-    TemplateRenderer,
-    compile_template,
-)
+from tokenloom.tokenizer.chat.template import ChatTemplate, Rendered, TemplateFailed
 
-__all__ = ["KEYS", "Chat", "ChatJob", "ChatReader"]
+__all__ = ["KEYS", "BadChat", "Chat", "ChatJob", "ChatReader", "a_kind"]
 
 KEYS: Final = {
     "messages": ("messages",),
@@ -55,6 +49,38 @@ KEYS: Final = {
 ENCODED_ROLES: Final = frozenset({"tool", "function", "ipython"})  # written as JSON, or folded
 
 Span = tuple[int, int, float]  # characters [start, stop) and their weight
+
+ASSISTANT: Final = "assistant"
+
+# roles of "conversations", as ShareGPT has them
+SHARED: Final = {"human": "user", "gpt": ASSISTANT}
+
+# the names under which a turn's reasoning is known; the first is what templates read
+REASONING: Final = ("reasoning_content", "thinking", "reasoning")
+
+Message = dict[str, Any]
+
+
+class BadChat(ValueError):
+    """Why a conversation cannot be used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatTurn:
+    """One message.
+
+    Attributes:
+        message: what the template gets.
+        weight: how much its tokens count; None if the record does not say.
+    """
+
+    message: Message
+    weight: float | None
+
+    @property
+    def role(self) -> str:
+        """Who speaks."""
+        return str(self.message["role"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +142,8 @@ class ChatReader:
 
     def __init__(self, job: ChatJob) -> None:
         self.job = job
-        self.templates: dict[str, TemplateRenderer] = {
-            name: compile_template(text, limit=job.limit, now=job.now)
+        self.templates = {
+            name: ChatTemplate(text, limit=job.limit, now=job.now)
             for name, text in job.templates.items()
         }
         longest = sorted(job.specials, key=len, reverse=True)
@@ -187,17 +213,17 @@ class ChatReader:
         template = self.templates[
             "tool_use" if tools and "tool_use" in self.templates else "default"
         ]
-        scene = _Scene(turns, template, tools, {**self.job.variables, **extra})
-        whole = scene.render(len(turns))
+        conversation = _Conversation(turns, template, tools, {**self.job.variables, **extra})
+        whole = conversation.render(len(turns))
         _refuse_left_out(turns, whole.text)
         if self.job.train_on == "all":
             _refuse_weights(turns, "train_on='all' trains every token alike")
             return Chat(text=whole.text, spans=[(0, len(whole.text), 1.0)])
-        floor = scene.beginning(prompt, whole.text) if self.job.shape == "turns" else 0
+        floor = conversation.beginning(prompt, whole.text) if self.job.shape == "turns" else 0
         if self.job.train_on == "completion":
             _refuse_weights(turns, "train_on='completion' trains all of it alike")
             return Chat(text=whole.text, spans=[(floor, len(whole.text), 1.0)], floor=floor)
-        spans = self._assistant(scene, whole, prompt)
+        spans = self._assistant(conversation, whole, prompt)
         silent = any(weight == 0 for *_, weight in spans)
         marked = template.marks
         return Chat(text=whole.text, spans=spans, floor=floor, marked=marked, silent=silent)
@@ -214,9 +240,9 @@ class ChatReader:
             counts.append(len(some))
         return (counts[0] if len(counts) == 2 else 0), turns
 
-    def _assistant(self, scene: _Scene, whole: Rendered, prompt: int) -> list[Span]:
+    def _assistant(self, conversation: _Conversation, whole: Rendered, prompt: int) -> list[Span]:
         """What the assistant's turns wrote, those of the prompt left out."""
-        turns = scene.turns
+        turns = conversation.turns
         own = [k for k, turn in enumerate(turns) if turn.role == ASSISTANT and k >= prompt]
         if not own:
             roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
@@ -231,10 +257,13 @@ class ChatReader:
         )
         last = self.job.train_on == "last"
         weights = {k: _first(turns[k].weight, 1.0) for k in (own[-1:] if last else own)}
-        if scene.template.marks:
+        if conversation.template.marks:
             spans = _marked(turns, whole, weights, prompt)
         else:
-            spans = [(*scene.stretch(k, whole.text), weight) for k, weight in weights.items()]
+            spans = [
+                (*conversation.characters_of(k, whole.text), weight)
+                for k, weight in weights.items()
+            ]
         if self.job.column == "loss_mask":
             for *_, weight in spans:
                 if weight not in (0, 1):
@@ -295,11 +324,11 @@ def _marked(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Conversation:
     """One conversation and what renders it."""
 
     turns: Sequence[ChatTurn]
-    template: TemplateRenderer
+    template: ChatTemplate
     tools: list[Any] | None
     variables: Mapping[str, Any]
 
@@ -316,7 +345,7 @@ class _Scene:
         """Characters of the first messages with the generation prompt, as they begin the text."""
         return self._is_beginning(self.render(count, prompt=True).text, text, count, "before")
 
-    def stretch(self, turn: int, text: str) -> tuple[int, int]:
+    def characters_of(self, turn: int, text: str) -> tuple[int, int]:
         """The characters that a turn of the assistant adds."""
         start = self.beginning(turn, text)
         if turn + 1 == len(self.turns):
@@ -337,3 +366,137 @@ class _Scene:
             "is unclear which text is the assistant's. Give a chat_template with "
             "{% generation %} blocks, or pass train_on='all'"
         )
+
+
+# -- the messages of a record --------------------------------------------------------------
+def read_turns(value: Any, key: str, *, shared: bool = False) -> list[ChatTurn]:
+    """The messages under a key.
+
+    Args:
+        value: a list of messages.
+        key: its name, for messages to people.
+        shared: messages have ``from`` and ``value`` instead of ``role`` and ``content``.
+
+    Raises:
+        BadChat: the first message that cannot be rendered, with its number from 0.
+
+    >>> [turn.role for turn in read_turns([{"role": "user", "content": "Hi"}], "messages")]
+    ['user']
+    """
+    if not isinstance(value, list | tuple):
+        raise BadChat(f"{key!r} is {a_kind(value)}, allowed: a list of messages")
+    if not value:
+        raise BadChat(f"{key!r} is empty, allowed: at least one message")
+    return [_turn(one, f"message {n} of {key!r}", shared) for n, one in enumerate(value)]
+
+
+def _turn(given: Any, where: str, shared: bool) -> ChatTurn:
+    if not isinstance(given, Mapping):
+        raise BadChat(f"{where} is {a_kind(given)}, allowed: an object with 'role' and 'content'")
+    # as transformers does: many templates write "None" for a key that is there and null
+    message = {key: plain(item, where) for key, item in given.items() if item is not None}
+    if shared and "role" not in message:
+        message = _renamed(message)
+    weight = _weight(message.pop("weight", None), message.pop("train", None), where)
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise BadChat(f"{where} has the role {role!r}, allowed: a name such as 'user'")
+    _check_content(message, f"{where} ({role})")
+    reasoning = next((message[name] for name in REASONING if name in message), None)
+    if reasoning is not None:
+        message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return ChatTurn(message=message, weight=weight)
+
+
+def _renamed(message: Message) -> Message:
+    role = message.pop("from", None)
+    content = message.pop("value", None)
+    named = {"role": SHARED.get(role, role) if isinstance(role, str) else role}
+    return {**named, **({} if content is None else {"content": content}), **message}
+
+
+def _check_content(message: Message, where: str) -> None:
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = {str(one.get("type")) if isinstance(one, dict) else a_kind(one) for one in content}
+        raise BadChat(
+            f"the content of {where} is a list of parts ({', '.join(sorted(kinds)) or 'empty'}), "
+            "allowed: a string. Images and sounds cannot be kept in a store of tokens; join parts "
+            "of text with transform"
+        )
+    if content is None:
+        if message["role"] != ASSISTANT or not (set(message) & {"tool_calls", *REASONING}):
+            raise BadChat(f"{where} has no content, allowed: a string (null beside tool_calls)")
+    elif not isinstance(content, str):
+        raise BadChat(f"the content of {where} is {a_kind(content)}, allowed: a string")
+
+
+def _weight(weight: Any, train: Any, where: str) -> float | None:
+    if train is not None and not isinstance(train, bool):
+        raise BadChat(f"the 'train' of {where} is {train!r:.40}, allowed: true or false")
+    if weight is None:
+        return None if train is None else float(train)
+    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not number or not (weight == 0 or 1e-38 <= weight <= 1e38) or not math.isfinite(weight):
+        raise BadChat(f"the 'weight' of {where} is {weight!r:.40}, allowed: 0, or 1e-38 to 1e38")
+    if train is not None and train != (weight > 0):
+        raise BadChat(f"the 'weight' and the 'train' of {where} disagree; leave one out")
+    return float(weight)
+
+
+def read_tools(value: Any) -> list[Any] | None:
+    """The schemas of a record's tools: a list, or JSON text of one, as datasets keep them."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise BadChat(
+                f"'tools' is not valid JSON ({error!s:.100}), allowed: a list of objects"
+            ) from None
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        raise BadChat(f"'tools' is {a_kind(value)}, allowed: a list of objects, each a schema")
+    return [plain(one, "'tools'") for one in value] or None
+
+
+def plain(value: Any, where: str) -> Any:
+    """The same as plain JSON data; what is none is refused."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, where) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where) for item in value]
+    listed = getattr(value, "tolist", None)  # arrays and numbers of NumPy
+    if listed is not None:
+        return plain(listed(), where)
+    raise BadChat(f"{where} holds a {a_kind(value)}, allowed: text, numbers, lists and objects")
+
+
+def texts_of(value: Any) -> list[str]:
+    """Every text in plain data, keys left out."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for one in value for text in texts_of(one)] if isinstance(value, list) else []
+
+
+def refuse_spelled(value: Any, specials: re.Pattern[str] | None, where: str) -> None:
+    """Refuse data that spells a special token: the template's own could not be told apart."""
+    if specials is None:
+        return
+    for text in texts_of(value):
+        found = specials.search(text)
+        if found is not None:
+            raise BadChat(
+                f"{where} spells the special token {found[0]!r}, which would become that token in "
+                "the middle of the conversation; allowed: text without special tokens. Clean it, "
+                "or pass parse_special=True to accept it, as transformers does"
+            )
+
+
+def a_kind(value: Any) -> str:
+    """What a value is, in a word."""
+    return "null" if value is None else type(value).__name__
