@@ -31,8 +31,7 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.limits import limits
 from tokenloom.mixture.merge import Clock, Merge
-from tokenloom.order.closed_costs import EqualCosts
-from tokenloom.order.costs import Priced, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 from tokenloom.order.prices import costs_of
 from tokenloom.order.run import source_run
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle

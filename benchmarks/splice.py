@@ -29,8 +29,8 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate, want
 from benchmarks.loaders import ALL, TOKENS
 from benchmarks.stores import publish, virtual_store, write_shard
-from tokenloom.layout.kinds import make_layout
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.order.spec import make_layout
 
 __all__ = ["SIZES", "Size", "rates", "run", "write_documents"]
 

@@ -70,7 +70,7 @@ static PyMethodDef module_methods[] = {
      "cut(chunks, base, number, start, stop, edges, document, begin, length, address)\n--\n\n"
      "See tokenloom.store.offsets."},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL,
-     "gather(column, first, count, base, out)\n--\n\nSee tokenloom.layout.pack.piece_table."},
+     "gather(column, first, count, base, out)\n--\n\nSee tokenloom.layout.pack.row_cache."},
     {"best_fit", (PyCFunction)(void (*)(void))best_fit, METH_FASTCALL,
      "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,

@@ -17,8 +17,7 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.integrations.torch import StepDataset, StepSampler, dataloader, stateful
-from tokenloom.loader.passes import LoopPlace
-from tokenloom.loader.step_reader import StepReader
+from tokenloom.loader.passes import LoopPlace, StepReader
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),

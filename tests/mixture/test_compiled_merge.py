@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tokenloom import native
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import Clock, Merge
-from tokenloom.order.closed_costs import EqualCosts
-from tokenloom.order.costs import Priced, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
 COMPILED = native.compiled
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
-from tokenloom.api.alike import check_alike, check_tokenizers
 from tokenloom.api.edits import (
     check_changes,
     read_edit,
@@ -27,7 +26,7 @@ from tokenloom.api.edits import (
 from tokenloom.api.origin import RunFile
 from tokenloom.api.questions import Questions
 from tokenloom.api.settings import Settings
-from tokenloom.api.source import Source, count_words, described, tree
+from tokenloom.api.source import Source, check_alike, check_tokenizers, count_words, described, tree
 from tokenloom.api.state import examples_of, make_state
 from tokenloom.arguments import check_between, check_names, mapping, near_misses, wrong_type
 from tokenloom.arrays import checked, sliced
@@ -36,7 +35,6 @@ from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.collated import Rows
 from tokenloom.batch.views.digest import digest_of, plan_hashes, row_hashes
-from tokenloom.batch.views.html import preformatted
 from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
@@ -45,6 +43,7 @@ from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec, no_edits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle
+from tokenloom.page.document import preformatted
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.handles import lazy

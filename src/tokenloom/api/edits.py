@@ -11,8 +11,7 @@ from tokenloom.batch.plan import blank_rows
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.mixture.assemble import Appended
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned
-from tokenloom.order.grown import check_grown
-from tokenloom.order.run import Run
+from tokenloom.order.run import Run, check_grown
 from tokenloom.store.reader import Reader
 
 __all__ = [

@@ -24,12 +24,11 @@ from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import Choice, choose_documents, line_of
 from tokenloom.documents.select import Selection
 from tokenloom.documents.spec import SelectSpec
-from tokenloom.layout.kinds import LayoutSpec, make_layout
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order.shuffle import FullShuffle
-from tokenloom.order.spec import MAIN, SourceConfig
+from tokenloom.order.spec import MAIN, LayoutSpec, SourceConfig, make_layout
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 

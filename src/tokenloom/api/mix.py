@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.api.alike import check_alike
 from tokenloom.api.dataset import Dataset, source_of
+from tokenloom.api.source import check_alike
 from tokenloom.arguments import (
     check_names,
     integer,

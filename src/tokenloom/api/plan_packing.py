@@ -18,8 +18,7 @@ from tokenloom.batch.trained import trained_in
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.compare import SIMPLE, PackingChoice, PackingPlan, compare_packings
-from tokenloom.layout.pack.groups import Bounded, Groups
-from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.rows import Bounded, Groups, Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.order.working_set import loss_columns
 

@@ -24,12 +24,11 @@ from tokenloom.batch.views.annexes import annex
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.spec import Edit
 from tokenloom.order.run import Run
-from tokenloom.order.schedule import Steps
+from tokenloom.order.schedule import Steps, examples_of_step, row_of_step
 from tokenloom.store.derived.id_index import find_id
 from tokenloom.trace.answers import Example, Examples, Nowhere, Place
 from tokenloom.trace.backward import Places, Search, places_of
 from tokenloom.trace.forward import look_at
-from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
 __all__ = ["Questions"]
 

@@ -31,11 +31,10 @@ from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.opened import is_ours, open_any
 from tokenloom.foreign.places import Said
-from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
 from tokenloom.order.shuffle import rebuild_shuffle
-from tokenloom.order.spec import MAIN, SourceConfig
+from tokenloom.order.spec import KINDS, MAIN, SourceConfig, make_layout
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 

@@ -1,4 +1,7 @@
-"""`Source`: a store inside a run, with everything that decides its rows; as JSON and as words."""
+"""`Source`: a store inside a run, with everything that decides its rows; as JSON and as words.
+
+What the sources of a mix must have in common: width, look-ahead, and the meaning of an id.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,16 @@ from tokenloom.batch.trained import trained_count
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import SharedSplits, describe_choice
-from tokenloom.errors import plural
-from tokenloom.layout.kinds import LayoutSpec, kind_of
+from tokenloom.errors import ConfigError, plural
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.assemble import MixSource
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle, describe_shuffle
-from tokenloom.order.spec import SourceConfig
+from tokenloom.order.spec import LayoutSpec, SourceConfig, kind_of
+from tokenloom.store.format import Manifest
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
-
-__all__ = ["Source", "count_words", "described", "tree", "usual_render"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,3 +216,56 @@ def _with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
         return render
     tokenizer = reader.manifest.tokenizer
     return render | {"eos_id": tokenizer.eos if tokenizer else None}
+
+
+def check_alike(sources: Mapping[str, Source]) -> None:
+    """Refuse sources whose rows do not fit into one batch."""
+    for what, found in (
+        ("seq_len", {name: one.layout.seq_len for name, one in sources.items()}),
+        ("cells of a row", {name: one.layout.width for name, one in sources.items()}),
+        ("label_layout", {name: one.render.label_layout for name, one in sources.items()}),
+    ):
+        if len(set(found.values())) > 1:
+            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
+
+
+def check_tokenizers(where: str, sources: Mapping[str, Source]) -> None:
+    """Refuse sources in which an id means different tokens.
+
+    Stores compare the identities of their tokenizers; one without an identity (ready-made ids, a
+    function) can only be compared by its vocabulary size.
+    """
+    stores = {name: source.reader.manifest for name, source in sources.items()}
+    first: dict[str, str] = {}  # identity → the first source that has it
+    for name, one in stores.items():
+        first.setdefault(one.tokenizer.identity if one.tokenizer else "", name)
+    unnamed = first.pop("", None)
+    pair = list(first.values())[:2]
+    if len(pair) < 2 and unnamed is not None:
+        size = stores[unnamed].vocab_size
+        others = [name for name, one in stores.items() if one.vocab_size != size]
+        pair = [unnamed, *others[:1]]
+    if len(pair) == 2:
+        raise ConfigError(
+            f"{where}: sources {pair[0]!r} and {pair[1]!r} have different tokenizers: "
+            f"{_differing(stores[pair[0]], stores[pair[1]])}. The same id may "
+            "stand for different tokens. Build both with one tokenizer, or pass "
+            "different_tokenizers=True."
+        )
+
+
+def _differing(one: Manifest, other: Manifest) -> str:
+    """How two tokenizers differ, in words."""
+    told = [_tokenizer(manifest) for manifest in (one, other)]
+    a, b = one.tokenizer, other.tokenizer
+    if told[0] == told[1] and a is not None and b is not None:
+        pairs = {role: (getattr(a, role), getattr(b, role)) for role in ("bos", "eos", "pad")}
+        apart = [f"{role} {x} and {y}" for role, (x, y) in pairs.items() if x != y]
+        return f"both are {told[0]}, with {', '.join(apart) or 'other tokens for some ids'}"
+    return " and ".join(told)
+
+
+def _tokenizer(manifest: Manifest) -> str:
+    record = manifest.tokenizer
+    name = "no tokenizer" if record is None else f"{record.name} ({record.kind})"
+    return f"{name} with {manifest.vocab_size:,} ids"

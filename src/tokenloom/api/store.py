@@ -17,14 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import Place, near_misses, part_of, place
 from tokenloom.batch.views.annexes import annex
-from tokenloom.batch.views.html import table
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import foreign_bytes, verify_foreign
 from tokenloom.foreign.opened import open_any
 from tokenloom.foreign.places import Said
-from tokenloom.page.document import View
+from tokenloom.page.document import View, table
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import verify as verification

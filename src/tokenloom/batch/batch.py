@@ -12,35 +12,40 @@ takes one method here and one law in `tokenloom.batch.laws`.
 
 Memory comes from a pool and stays valid as long as any array made from it is alive. A copy or a
 pickle has its own memory and no tie to a store or a loader.
+
+What is known about the rows of a batch in addition to their tokens.
+
+A batch asks its `Details` for spans, tiles and stored weights when a field needs them. A
+fresh batch has the rows of a plan (`tokenloom.batch.render.RowsOf`), which may have to be read; the
+rows of one kind have some of these (`SomeRows`), and a copy has them in memory (`KnownRows`).
+
+What the tokens of rows stand for, by the tokenizer of each row's store.
+
+A row comes from one source, and a source keeps its tokenizer; a row without one, or whose
+tokenizer cannot be loaded here, shows its ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
-from tokenloom.batch.details import Details, KnownRows, OfBatch, SomeRows
-from tokenloom.batch.fields import ROWWISE, by_row
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.step import KnownStep, Step
-from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
+from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
 from tokenloom.batch.views.annexes import annex
-from tokenloom.batch.views.folded import Folded
-from tokenloom.batch.views.html import SHOWN
-from tokenloom.batch.views.named import Named
-from tokenloom.batch.views.token_words import token_strings
-from tokenloom.errors import NoTrainedTokens
+from tokenloom.batch.views.named import ROWWISE, Folded, KnownStep, Named, Step, by_row
+from tokenloom.errors import ConfigError, NoTrainedTokens, TokenloomError
 from tokenloom.layout.spans import EOS, EOS_BEFORE, Spans
-from tokenloom.page.document import View
+from tokenloom.page.document import SHOWN, View
 from tokenloom.store.handles import lazy
-
-__all__ = ["Batch", "Kind"]
+from tokenloom.store.reader import Reader
+from tokenloom.trace.forward import decoder_of
 
 Int64 = NDArray[np.int64]
 
@@ -485,3 +490,143 @@ class Batch(Named):
     def __repr__(self) -> str:
         rows, seq_len = self.shape
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
+
+
+class _Facts(Protocol):
+    """The part of `Details` that is looked up; all else follows from it."""
+
+    def spans(self) -> Spans:
+        """Which part of which document is where."""
+
+    def weights(self) -> Float32 | None:
+        """The stored loss weight of every cell [B, width]; None if the store has none."""
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """The metadata of the documents of each row."""
+
+    def readers(self) -> Mapping[str, Reader]:
+        """The store of each source, by name; none of a copy that came without its stores."""
+
+
+class Details(_Facts, Protocol):
+    """What is known about the rows of a batch in addition to their tokens."""
+
+    def tiles(self, width: int) -> Tiles:
+        """The first `width` cells of every row, as tiles."""
+
+
+class KnownRows(NamedTuple):
+    """The `Details` of a copied batch, without a store."""
+
+    known_spans: Spans
+    known_weights: Float32 | None
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        return self.known_spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self.known_spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        return self.known_weights
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        raise ConfigError(
+            "metadata: this batch is a copy without its store. Read batch.metadata before it is "
+            "copied or pickled, or ask the store: store.metadata(document)."
+        )
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        return {}
+
+
+class OfBatch(NamedTuple):
+    """What a batch knows of which some rows are taken: what it has looked up is kept."""
+
+    batch: Any
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        spans: Spans = self.batch.spans
+        return spans
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        weights: Float32 | None = self.batch._stored_weights
+        return weights
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        found: list[list[dict[str, Any]]] = self.batch.metadata
+        return found
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        found: Mapping[str, Reader] = self.batch._details.readers()
+        return found
+
+
+class SomeRows:
+    """The `Details` of some rows of a batch."""
+
+    def __init__(self, details: _Facts, rows: Int64) -> None:
+        self._details, self._rows = details, rows
+
+    @lazy
+    def _spans(self) -> Spans:
+        return self._details.spans().take(self._rows)
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        return self._spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self._spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        found = self._details.weights()
+        return None if found is None else found[self._rows]
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        every = self._details.metadata()
+        return [every[row] for row in self._rows.tolist()]
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        return self._details.readers()
+
+
+def token_strings(
+    tokens: NDArray[Any], sources: Sequence[str], readers: Mapping[str, Reader]
+) -> list[list[str]]:
+    """One text for each token of each row.
+
+    Args:
+        tokens: of the rows [B, S].
+        sources: the name of each row's source.
+        readers: the store of each source that is known.
+
+    >>> import numpy as np
+    >>> token_strings(np.array([[7, 9]]), ["main"], {})
+    [['7', '9']]
+    """
+    decoders = {
+        name: decoder_of(readers[name]) for name in dict.fromkeys(sources) if name in readers
+    }
+    found = []
+    for row, name in zip(tokens, sources, strict=True):
+        decoder = decoders.get(name)
+        try:
+            strings = None if decoder is None else decoder.token_strings(row)
+        except TokenloomError:  # its library is not here, or it was somebody's own function
+            strings = decoders[name] = None
+        found.append([str(one) for one in row.tolist()] if strings is None else strings)
+    return found

@@ -21,10 +21,10 @@ from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, FetchedRows, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.step import Step
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.batch.together import together
 from tokenloom.batch.trained import trained_count
+from tokenloom.batch.views.named import Step
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache

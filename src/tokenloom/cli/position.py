@@ -16,7 +16,7 @@ from tokenloom.config import from_config
 from tokenloom.errors import ConfigError, StateError, TokenloomError, binary_size, plural
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.state import check_state, latest_state
-from tokenloom.loader.steps import Steps
+from tokenloom.order.schedule import Steps
 
 __all__ = ["plan", "state", "time_words"]
 

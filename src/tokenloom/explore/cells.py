@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tokenloom.explore.session import ExploredRun
 from tokenloom.order.run import Placed
+from tokenloom.order.schedule import rows_in_steps
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.token_cells import (
     LETTER_BYTES,
@@ -35,7 +36,6 @@ from tokenloom.page.token_cells import (
     whole_letters,
 )
 from tokenloom.trace.cell_runs import cell_runs
-from tokenloom.trace.step_rows import rows_in_steps
 
 __all__ = [
     "CELLS_OF_A_PAGE",

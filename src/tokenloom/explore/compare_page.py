@@ -28,10 +28,10 @@ from tokenloom.explore.strip_list import (
     source_legend,
     strip_rows,
 )
+from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.charts import SERIES
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
-from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = ["compare_page", "difference_page", "same_rows"]
 

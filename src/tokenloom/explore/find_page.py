@@ -20,9 +20,9 @@ from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, Query, field, link, select
 from tokenloom.explore.step_page import named_source, source_field
 from tokenloom.explore.strip_list import read_pieces
+from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
-from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = [
     "Hit",

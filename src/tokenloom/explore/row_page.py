@@ -36,9 +36,9 @@ from tokenloom.explore.shell import (
     pager,
 )
 from tokenloom.explore.step_page import go_to, named_source
+from tokenloom.order.schedule import examples_of_step, row_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
-from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
 __all__ = ["next_of_source", "row_page"]
 

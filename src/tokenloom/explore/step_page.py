@@ -12,9 +12,9 @@ from tokenloom.explore.strip_list import (
     source_legend,
     strip_rows,
 )
+from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
-from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = ["go_to", "named_source", "source_field", "step_page"]
 

@@ -23,10 +23,10 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between
 from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
-from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.run import SourceRun
+from tokenloom.order.spec import kind_of
 
 __all__ = [
     "Listing",

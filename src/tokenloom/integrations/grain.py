@@ -24,9 +24,9 @@ from tokenloom.arguments import near_misses
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError
-from tokenloom.loader.loop import StepLoop, plain_state
-from tokenloom.loader.step_reader import StepReader
-from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.loader.passes import StepLoop, StepReader, plain_state
+from tokenloom.loader.steps import rank_rows
+from tokenloom.order.schedule import Steps
 
 __all__ = ["iterator", "source"]
 

@@ -25,11 +25,10 @@ from tokenloom.errors import StateError, warn
 from tokenloom.evaluate.periodic import Periodic
 from tokenloom.integrations.fit import check_embedding
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, dataloader
-from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import flat_state
-from tokenloom.loader.steps import rank_rows
+from tokenloom.loader.steps import accepted_steps, rank_rows
 
 __all__ = ["DataModule", "LightningEvaluation"]
 

@@ -4,8 +4,7 @@ The only package of the flow with a thread.
 """
 
 from tokenloom.loader.forecast import Forecast
-from tokenloom.loader.health import LoaderStats
-from tokenloom.loader.loader import Loader
+from tokenloom.loader.loader import Loader, LoaderStats
 from tokenloom.loader.state import latest_state, read_state, write_state
 
 __all__ = ["Forecast", "Loader", "LoaderStats", "latest_state", "read_state", "write_state"]

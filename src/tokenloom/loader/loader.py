@@ -10,12 +10,15 @@ copy or a pickle of a loader is its dataset, its settings and its position.
 
 Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes, the rows of a step are
 sorted by lane, so each rank stays in its own shuffle windows; a step has the same rows for every W.
+
+What a loader has done: numbers for people, and a flat dict for loggers.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tokenloom.api.dataset import Dataset, dataset_of
@@ -23,25 +26,26 @@ from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
-from tokenloom.batch.views.html import table
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.limits import limits
-from tokenloom.loader.accepted import (
-    accepted_fields,
-    accepted_steps,
-    check_accepted,
-    no_dataset,
-)
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
-from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks, refuse_workers
 from tokenloom.loader.state import check_state
-from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
+from tokenloom.loader.steps import (
+    accepted_fields,
+    accepted_steps,
+    check_accepted,
+    no_dataset,
+    rank_rows,
+    refuse_no_steps,
+)
+from tokenloom.order.schedule import Steps
 from tokenloom.order.working_set import RankShare
-
-__all__ = ["Loader"]
+from tokenloom.page.document import table
+from tokenloom.store.cache import CacheStats
+from tokenloom.store.fetch import ReadCounters
 
 TIDY_SECONDS = 10.0  # how long `close` waits for the thread, which ends by itself in any case
 
@@ -481,3 +485,74 @@ def _check_groups(size: int, rank: int, world_size: int, groups: int) -> None:
             f"accumulate: found {groups} for {high - low} rows of rank {rank} (batch size {size}, "
             f"{world_size} ranks), allowed: a divisor of the rows."
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderStats:
+    """What a loader has done since it was made.
+
+    Attributes:
+        steps, examples: delivered to this rank.
+        cells: of these examples, filler included: examples × seq_len.
+        seconds: time since the first step was requested.
+        wait_seconds: how much of that time the caller waited for a batch.
+        untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
+        reads: reads of the stores, by all their users.
+        cache: use of the block cache, by all its users.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
+    ...         batch = next(loader)
+    ...         stats = loader.stats()
+    ...     stats.steps, stats.examples, stats.cells, stats.wait_seconds <= stats.seconds
+    (1, 2, 4, True)
+    """
+
+    steps: int
+    examples: int
+    cells: int
+    seconds: float
+    wait_seconds: float
+    untrained: int
+    reads: ReadCounters
+    cache: CacheStats
+
+    @property
+    def cells_per_second(self) -> float:
+        """Cells delivered per second, filler included."""
+        return self.cells / self.seconds if self.seconds else 0.0
+
+
+def epoch_of(sources: Sequence[Mapping[str, Any]]) -> int:
+    """Complete epochs of the source that has the fewest, of the `sources` of a state."""
+    return min(int(one["epochs"]) for one in sources)
+
+
+def metrics_of(prefix: str, state: Mapping[str, Any], stats: LoaderStats) -> dict[str, float]:
+    """Position, rates and what each source has given, under one prefix.
+
+    Tokens are those of documents; the cells of a frame, filler included, are counted as `cells`.
+
+    Args:
+        prefix: put before every name.
+        state: the position, as `Loader.state_dict` tells it.
+        stats: what the loader has done.
+    """
+    found: dict[str, float] = {
+        "step": state["step"],
+        "examples": state["examples"],
+        "epoch": epoch_of(state["sources"]),
+        "tokens": sum(one["tokens"] for one in state["sources"]),
+        "cells": stats.cells,
+        "cells_per_second": stats.cells_per_second,
+        "wait_share": stats.wait_seconds / stats.seconds if stats.seconds else 0.0,
+        "untrained_steps": stats.untrained,
+        "read_bytes": stats.reads.bytes,
+        "reads": stats.reads.read_ops,
+    }
+    for one in state["sources"]:
+        for name in ("rows", "tokens", "epochs"):
+            found[f"{one['name']}/{name}"] = one[name]
+    return {prefix + name: value for name, value in found.items()}

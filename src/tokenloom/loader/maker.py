@@ -22,8 +22,9 @@ from tokenloom.batch.render import Pending, Ready, Renderer
 from tokenloom.errors import NoTrainedTokens, warn
 from tokenloom.limits import limits
 from tokenloom.loader.prefetch import log
-from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.loader.steps import rank_rows
 from tokenloom.order.run import Run
+from tokenloom.order.schedule import Steps
 from tokenloom.store.cache import BlockCache
 
 __all__ = ["Maker", "Planned"]

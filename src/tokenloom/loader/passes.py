@@ -10,22 +10,38 @@ Worked example, n = 10 and steps of 4 rows, short ones dropped::
     pass            0            1             after example 14, steps of 3 rows
     examples        0 4 | 8      10 14 | 18    14 17 | 20 …
     delivered       8 of 10      8 of 10
+
+Given a step, answers this rank's batch of it: any step, in any order, in any process.
+
+Adapters keep positions of their own (a sampler, a trainer, another library's iterator)
+and ask for steps by number. Steps that are asked for one after the other come from a loader, which
+makes them ahead of time; a worker process, which gets every k-th step, makes each when it is asked
+for, from a plan of its neighbours.
+
+Loops over the steps of a run, for adapters of frameworks that only want an iterable.
+
+A loop is a pass (`tokenloom.loader.passes`), and its position counts what was handed
+over. `StepLoop` is both; what a framework adds is a function from a batch to its own arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tokenloom.api.dataset import Dataset
+from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import integer
+from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, StateError
-from tokenloom.loader.state import check_state
-from tokenloom.loader.steps import Steps
-from tokenloom.store.handles import lazy
-
-__all__ = ["LoopPlace", "Passes", "Turn"]
+from tokenloom.loader.loader import Loader
+from tokenloom.loader.maker import Maker
+from tokenloom.loader.ranks import find_ranks
+from tokenloom.loader.state import check_state, flat_state
+from tokenloom.loader.steps import accepted_steps, refuse_no_steps
+from tokenloom.order.schedule import Steps
+from tokenloom.store.handles import lazy, lock_of
 
 
 class Turn(NamedTuple):
@@ -241,3 +257,221 @@ class LoopPlace:
             )
         self._turn = self.passes.turn_at(examples, int(state["step"]))
         self._within, self._start = None, (examples, int(state["step"]))
+
+
+class _StepLoader(Loader):
+    """A loader that is asked for steps, so it may be in a worker process."""
+
+    _anywhere = True
+
+
+class StepReader:
+    """The batches of one rank, by turn and step.
+
+    Args:
+        dataset: the run.
+        batch_size: rows of a step over all ranks, or a schedule.
+        rank, world_size, group: see `Loader`.
+        end: what becomes of a short last step of a pass.
+        scattered: steps are asked for in any order and by several threads, so none is made ahead.
+        settings: further settings of `Loader`.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | Sequence[tuple[int, int]] | None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        group: Any = None,
+        end: str = "drop",
+        scattered: bool = False,
+        **settings: Any,
+    ) -> None:
+        dataset = dataset_of("dataset", dataset)
+        steps = accepted_steps(batch_size)
+        self.rank, self.world_size = find_ranks(rank, world_size, group)
+        self.passes = Passes(dataset, steps.batch_size, end)
+        self._settings, self._scattered = settings, scattered
+        self._turn: Turn | None = None
+        self._maker: Maker | None = None
+        self._lock = lock_of(self)
+        refuse_no_steps(
+            steps,
+            dataset.run.n,
+            end,
+            seq_len=dataset.seq_len,
+            tokens=sum(source.line.tokens for source in dataset.sources.values()),
+        )
+        _ = self.loader  # refuses what is wrong now, not in a worker
+
+    def _forked(self, torn: bool) -> None:
+        self._turn = self._maker = None  # another process, another share of the steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        passes = self.passes
+        given = passes.dataset, passes.batch_size, self.rank, self.world_size, passes.end
+        return _copied, (*given, self._scattered, self._settings)
+
+    @lazy
+    def loader(self) -> Loader:
+        """The loader that makes the steps."""
+        passes = self.passes
+        return _StepLoader(
+            passes.supplier,
+            passes.batch_size,
+            self.rank,
+            self.world_size,
+            end=passes.end,
+            **self._settings,
+        )
+
+    def batch(self, turn: Turn, step: int) -> Batch:
+        """This rank's batch of a step of a turn."""
+        if self._turn != turn:
+            self._enter(turn, step)
+        if self._maker is not None:
+            with self._lock:
+                return self._maker_of(turn).batch_at(step)
+        loader = self.loader
+        if loader.step != step:
+            loader._enter(self._through(turn), step)
+        return next(loader)
+
+    def _enter(self, turn: Turn, step: int) -> None:
+        """Make the steps of that turn, by a loader or one by one."""
+        if self._scattered or _in_worker():
+            with self._lock:
+                self._maker_of(turn)
+        else:
+            self.loader._enter(self._through(turn), step)
+            self._turn = turn
+
+    def _maker_of(self, turn: Turn) -> Maker:
+        """What makes single steps of a turn; several threads may be in several turns."""
+        if self._maker is None or self._turn != turn:
+            self._turn, self._maker = turn, self._through(turn)
+        return self._maker
+
+    def _through(self, turn: Turn) -> Maker:
+        passes = self.passes
+        maker = self.loader._maker.through(passes.steps(turn), turn.stop, passes.dataset)
+        if self._scattered or _in_worker():
+            maker.ahead = maker.budget = 0  # the next step is somebody else's
+        return maker
+
+
+def _copied(
+    dataset: Dataset,
+    batch_size: Any,
+    rank: int,
+    world_size: int,
+    end: str,
+    scattered: bool,
+    settings: dict[str, Any],
+) -> StepReader:
+    """A reader with these settings."""
+    return StepReader(
+        dataset, batch_size, rank, world_size, end=end, scattered=scattered, **settings
+    )
+
+
+def _in_worker() -> bool:
+    """Whether this is a worker process of a torch DataLoader."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+class StepLoop:
+    """An iterable over the steps of a pass; the next loop is the next pass, in a fresh order.
+
+    Args:
+        reader: makes the batches.
+        made: what is delivered, of a batch and the rows of its step over all ranks.
+        repeat: every loop is the first pass again: for evaluation.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     reader = StepReader(store.windows(2), 2)
+    ...     loop = StepLoop(reader, lambda batch, rows: batch.index.tolist())
+    ...     list(loop), loop.epoch, loop.state_dict()["examples"]
+    ([[0, 1], [2, 3]], 1, 4)
+    """
+
+    def __init__(
+        self, reader: StepReader, made: Callable[[Batch, int], Any], *, repeat: bool = False
+    ) -> None:
+        self.reader, self.place, self._made = reader, LoopPlace(reader.passes, repeat=repeat), made
+        self._loops = 0  # loops begun; a state that is loaded ends those before it
+
+    def __iter__(self) -> Iterator[Any]:
+        turn = self.place.begin()
+        self._loops += 1
+        return self._delivered(turn, self._loops)
+
+    def _delivered(self, turn: Turn, loop: int) -> Iterator[Any]:
+        """The batches of a turn, each counted when it is handed over."""
+        step, count = turn.step, self.reader.passes.count(turn)
+        steps = self.reader.passes.steps(turn)
+        while count is None or step < turn.step + count:
+            if loop != self._loops:
+                raise StateError(
+                    "batches: a state was loaded, or another loop begun, while this loop was "
+                    "running. Start the loop again."
+                )
+            made = self._made(self.reader.batch(turn, step), steps.size(step))
+            self.place.deliver(turn, step)
+            yield made
+            step += 1
+        if loop == self._loops:
+            self.place.finish(turn)
+
+    def __len__(self) -> int:
+        """Steps of a whole pass, wherever it was entered."""
+        passes = self.reader.passes
+        count = passes.count(passes.turn(self.place.epoch))
+        if count is None:
+            raise TypeError(
+                "len: this run is endless, so it has no length. Use take(n) for a finite one."
+            )
+        return count
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is being delivered, or comes next."""
+        return self.place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next loop deliver that pass."""
+        self._loops += 1
+        self.place.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after what was delivered: integers and strings under fixed keys."""
+        return flat_state(self.place.state())
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
+        self.place.load(plain_state(state), allow_mismatch=allow_mismatch)
+        self._loops += 1
+
+
+def plain_state(state: Any) -> Any:
+    """A state whose numbers came back from a checkpoint as arrays, with integers again.
+
+    >>> import numpy as np
+    >>> plain_state({"examples": np.array(12), "render": "ab"})
+    {'examples': 12, 'render': 'ab'}
+    """
+    if not isinstance(state, Mapping):
+        return state  # refused where it is checked
+    return {name: _plain(value) for name, value in state.items()}
+
+
+def _plain(value: Any) -> Any:
+    """The integer of an array without axes; anything else as it is."""
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return value

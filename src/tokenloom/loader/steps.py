@@ -2,14 +2,22 @@
 
 Rank r of W takes rows [r B // W, (r + 1) B // W): all ranks together make up the step, for every W.
 Which examples a step has is in `tokenloom.order.schedule`.
+
+What a loader accepts: its settings, checked without a run.
+
+A run file is checked before its stores exist, so the checks of a loader's settings are
+here by themselves; `Loader` asks the same ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from tokenloom.arguments import one_of
+from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError
 from tokenloom.order.schedule import Steps
-
-__all__ = ["Steps", "rank_rows", "refuse_no_steps"]
 
 
 def refuse_no_steps(steps: Steps, n: int | None, end: str, *, seq_len: int, tokens: int) -> None:
@@ -50,3 +58,62 @@ def rank_rows(size: int, rank: int, world_size: int) -> tuple[int, int]:
     [(0, 2), (2, 5), (5, 7), (7, 10)]
     """
     return rank * size // world_size, (rank + 1) * size // world_size
+
+
+WORDS = {
+    "end": ("drop", "pad", "wrap"),
+    "fetch": ("auto", "blocks", "rows"),
+    "untrained": ("raise", "zero"),
+    "dtype": ("int32", "int64"),
+}
+
+
+def check_accepted(given: dict[str, Any]) -> None:
+    """Raise ConfigError for the first setting of a loader that is not allowed.
+
+    >>> check_accepted({"end": "dro"})
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: end: found 'dro', allowed: drop, pad, wrap. Did you mean 'drop'?
+    """
+    for name, allowed in WORDS.items():
+        if name in given:
+            one_of(name, given[name], allowed)
+    accepted_fields(given.get("fields", ()))
+    patience, prefetch = given.get("patience", 1), given.get("prefetch", 0)
+    if not patience > 0:
+        raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
+    if prefetch < 0:
+        raise ConfigError(f"prefetch: found {prefetch}, allowed: 0 or more batches.")
+    groups = given.get("accumulate")
+    if groups is not None and groups < 1:
+        raise ConfigError(f"accumulate: found {groups}, allowed: a divisor of the rows.")
+    if given.get("batch_size") is not None:
+        Steps(given["batch_size"])
+
+
+def no_dataset(what: str, place: Any) -> str:
+    """Why a loader was asked for an item, and what to use instead."""
+    return (
+        f"{what}: it was asked for item {place!r:.40}, but it is a loader, not a dataset. Iterate "
+        "over it as it is. For a DataLoader of torch: tokenloom.integrations.torch.dataloader(run, "
+        "batch_size); for a Trainer: tokenloom.integrations.hf.attach(trainer, run)."
+    )
+
+
+def accepted_fields(fields: Sequence[str]) -> tuple[str, ...]:
+    """The arrays to make before a batch is delivered, by our names for them."""
+    found = tuple(field_of(name) for name in fields)
+    for name in found:
+        one_of("fields", name, (*all_fields(), "step_loss_tokens"))
+    return found
+
+
+def accepted_steps(batch_size: int | Sequence[tuple[int, int]] | None) -> Steps:
+    """The steps of a batch size, which must be given."""
+    if batch_size is None:
+        raise ConfigError(
+            "batch_size: found None, allowed: the rows of a step. Give them, or load the run from "
+            "a file that has them: loader: {batch_size: 64}."
+        )
+    return Steps(batch_size)

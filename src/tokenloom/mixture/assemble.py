@@ -20,10 +20,9 @@ from tokenloom.layout.layout import Layout
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.mixture.stages import Change, TimedSource, first_stage, next_stage
-from tokenloom.order.closed_costs import Costs
-from tokenloom.order.grown import grown_run
+from tokenloom.order.costs import Costs
 from tokenloom.order.prices import SpanCount, costs_of
-from tokenloom.order.run import Blanks, SourceRun, source_run
+from tokenloom.order.run import Blanks, SourceRun, grown_run, source_run
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader

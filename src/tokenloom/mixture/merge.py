@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.limits import limits
-from tokenloom.order.closed_costs import Costs, EqualCosts
+from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.random.keys import children, key, named
 from tokenloom.store.handles import lazy
 

@@ -20,8 +20,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
-from tokenloom.order.costs import SummedCosts
+from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array

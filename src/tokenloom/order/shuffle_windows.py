@@ -24,8 +24,8 @@ from tokenloom.random.permute import (
     check_perm_type,
     hash_sorted,
     permutations,
+    scattered,
 )
-from tokenloom.random.scatter import scattered
 from tokenloom.store.handles import lazy
 
 __all__ = ["OrderKeys", "ShuffleWindows"]
@@ -112,7 +112,7 @@ class ShuffleWindows:
     """The permutations inside numbered windows, made on first use.
 
     Windows of at most 4,096 rows are sorted tables; the latest are kept, up to 1 Mi rows in all. A
-    request for a few places in each of many windows makes no table (`tokenloom.random.scatter`).
+    request for a few places in each of many windows makes no table (`tokenloom.random.permute`).
 
     Args:
         keys: window numbers → keys.

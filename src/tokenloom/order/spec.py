@@ -1,17 +1,23 @@
-"""The settings of one source, which decide the row at each index, as one frozen record."""
+"""The settings of one source, which decide the row at each index, as one frozen record.
+
+All layouts, by the name used in a description.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tokenloom.bind import check_fields
+from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import Choice
 from tokenloom.errors import ConfigError
-from tokenloom.layout.kinds import LayoutSpec
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.windows import Windows, WindowsSpec
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.random.keys import check_seed
-
-__all__ = ["MAIN", "SourceConfig"]
 
 MAIN = "main"  # the name of the source in a run of one
 
@@ -48,3 +54,26 @@ class SourceConfig:
             raise ConfigError(f"take: found {self.take}, allowed: 0 examples or more.")
         if self.seed is not None:
             check_seed(self.seed)
+
+
+LayoutSpec = WindowsSpec | PackSpec | SpliceSpec
+
+KINDS: dict[str, type[LayoutSpec]] = {
+    "windows": WindowsSpec,
+    "pack": PackSpec,
+    "splice": SpliceSpec,
+}
+
+
+def kind_of(spec: LayoutSpec) -> str:
+    """The name of a layout."""
+    return next(name for name, kind in KINDS.items() if isinstance(spec, kind))
+
+
+def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed | Spliced:
+    """The layout that a spec describes, over a line."""
+    if isinstance(spec, PackSpec):
+        return Packed(spec, line)
+    if isinstance(spec, SpliceSpec):
+        return Spliced(spec, line)
+    return Windows(spec, line, line.reader.manifest.chunk_tokens)

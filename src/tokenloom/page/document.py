@@ -12,12 +12,14 @@ import base64
 import functools
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
 from tokenloom.page.markup import Markup, joined, tag
 
 __all__ = [
+    "SHOWN",
     "View",
     "asset",
     "document",
@@ -25,6 +27,8 @@ __all__ = [
     "inline",
     "nested_style",
     "policy_of",
+    "preformatted",
+    "table",
     "theme_button",
 ]
 
@@ -156,3 +160,29 @@ def nested_style() -> str:
     plain = re.sub(r"/\*.*?\*/", "", asset("page.css"), flags=re.DOTALL)
     ours = re.sub(r"(?m)^(\s*)(:root|body)\b", r"\1&", plain)
     return f"{ROOT} {{ {' '.join(ours.split())} {THEMES} }}"
+
+
+SHOWN = 8  # rows of a batch
+
+
+def table(head: str, rows: Iterable[tuple[str, object]]) -> str:
+    """A heading over two columns: names and values.
+
+    >>> table("Store", [("documents", 1200)]).endswith("<td>1,200</td></tr></tbody></table></div>")
+    True
+    """
+    lines = (
+        tag("tr", tag("th", name, scope="row"), tag("td", _words(value))) for name, value in rows
+    )
+    return inline(tag("table", tag("caption", tag("b", head)), tag("tbody", *lines)))
+
+
+def preformatted(text: str) -> str:
+    """Text as it is, in a fixed font."""
+    return inline(tag("pre", text, class_="tree"))
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

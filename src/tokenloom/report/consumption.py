@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Consumed, Run
+from tokenloom.order.schedule import Steps
 
 __all__ = [
     "Consumption",

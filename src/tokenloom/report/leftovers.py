@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.coverage import coverage
 from tokenloom.inspect.simulate.answer import Simulation
-from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
-from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.plan import Tally
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import BOS, Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import Windows
 from tokenloom.order.run import SourceRun
+from tokenloom.order.spec import LayoutSpec, kind_of
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.report.chosen_documents import StoreUse, store_uses

@@ -19,11 +19,10 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.arguments import integer
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.views.html import SHOWN
 from tokenloom.errors import plural
 from tokenloom.layout.spans import BOS
 from tokenloom.page.charts import SERIES
-from tokenloom.page.document import View, inline
+from tokenloom.page.document import SHOWN, View, inline
 from tokenloom.page.figure import figure_html
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, strips_html

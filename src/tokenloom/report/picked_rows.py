@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.batch.attention import stretches
 from tokenloom.batch.batch import Batch
-from tokenloom.loader.steps import Steps
+from tokenloom.order.schedule import Steps
 
 __all__ = ["PickedRow", "PickedSpan", "picked_rows", "segments_of", "targets_of"]
 

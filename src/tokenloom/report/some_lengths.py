@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.pack.groups import Bounded
+from tokenloom.layout.pack.rows import Bounded
 from tokenloom.limits import limits
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key

@@ -14,9 +14,9 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import RankTotals, Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
-from tokenloom.loader.steps import Steps
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import SourceRun
+from tokenloom.order.schedule import Steps
 from tokenloom.page.figure import MOST_ROWS
 from tokenloom.page.numbers import plural
 from tokenloom.quality.order_sample import OrderLook, look_at_order

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.compare import SIMPLE
-from tokenloom.layout.pack.cut import Tally
-from tokenloom.layout.pack.plan import plan_group
+from tokenloom.layout.pack.plan import Tally, plan_group
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 from tokenloom.layout.windows import Windows, WindowsSpec

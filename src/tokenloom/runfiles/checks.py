@@ -23,11 +23,11 @@ from tokenloom.bind import BindError
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, choices
-from tokenloom.layout.kinds import LayoutSpec
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import Shuffle, rebuild_shuffle
+from tokenloom.order.spec import LayoutSpec
 from tokenloom.random.keys import check_seed
 from tokenloom.runfiles.building import UnbuiltStore
 from tokenloom.runfiles.problems import Mistake, asked, is_known

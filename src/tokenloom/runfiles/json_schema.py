@@ -26,8 +26,8 @@ from tokenloom.documents import spec as selection
 from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.layout.pack.spec import OVERFLOWS, SEQUENTIAL
 from tokenloom.layout.splice.spec import WORDS as SPLICE_WORDS
-from tokenloom.loader.accepted import WORDS as LOADER_WORDS
 from tokenloom.loader.loader import Loader
+from tokenloom.loader.steps import WORDS as LOADER_WORDS
 from tokenloom.mixture.spec import COSTS, RULES, STOPS
 from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.random.permute import PERM_TYPES

@@ -24,8 +24,8 @@ from tokenloom.arguments import field_names
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import StoreNotFound, TokenloomError
 from tokenloom.evaluate.evaluation_sets import PINNED, content_hash
-from tokenloom.loader.accepted import check_accepted
 from tokenloom.loader.loader import Loader
+from tokenloom.loader.steps import check_accepted
 from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.runfiles.building import Builder
 from tokenloom.runfiles.checks import (

@@ -26,12 +26,11 @@ from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreExists
 from tokenloom.evaluate.evaluation_sets import content_hash
-from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle, describe_shuffle
-from tokenloom.order.spec import MAIN
+from tokenloom.order.spec import MAIN, kind_of
 from tokenloom.remote.uploads import write_whole
 from tokenloom.runfiles.file_paths import ADDRESS
 from tokenloom.runfiles.schema import NONE, signature_of

@@ -3,26 +3,41 @@
 One idea: other libraries know a batch as names and arrays, so a batch answers to names: its own
 fields, and those that people know them by (`KNOWN`). In a dict everything that belongs to the whole
 step is an array with one value for each row, so that it survives collating, slicing and workers.
+
+Fields of a batch that are computed on first use and kept.
+
+A field is a method. `tokenloom.store.handles.lazy` keeps its result. `by_row` lets each
+kind of rows compute its own part and combines them, so a new array is written once, for rows of one
+kind. It registers the name, so that loaders, mappings and micro-batches know the array, too.
+
+What a batch knows of the step that it is a share of.
+
+A batch of a loader is some rows of a step, and three questions about it are questions
+about the step: is any token of it trained, how many predictions count over all ranks, and where
+does a run go on after it. A batch asks its `Step`; one that no loader made has none. A copy has
+`KnownStep`, which needs no store.
+
+A batch with its rows in groups, for gradient accumulation.
+
+A folded batch is its micro-batches, stacked. An array of rows gets one more axis in
+front; what differs in shape from one micro-batch to the next is a list with one for each, so that
+attention of variable length works on each of them; what belongs to the whole step stays as it is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.arguments import one_of
-from tokenloom.batch.fields import ROWWISE
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.step import Step, no_step
 from tokenloom.batch.views.contracts import Contract, contract_of, contract_or_names, to_torch
-from tokenloom.errors import ConfigError, choices
+from tokenloom.errors import ConfigError, NoTrainedTokens, choices
 from tokenloom.store.handles import lazy
-
-__all__ = ["KEYS", "KNOWN", "Named", "all_fields", "field_of", "fields_for"]
 
 Array = NDArray[Any]
 
@@ -242,3 +257,159 @@ class Named(ABC):
         lost or repeated. Where only arrays survive, ``run.state(examples_after)`` is the same.
         """
         return self._its_step("state").state()
+
+
+Int64 = NDArray[np.int64]
+
+
+T = TypeVar("T")
+
+ROWWISE: dict[str, None] = {}  # names of public arrays of rows, in the order of their definition
+
+
+class by_row(lazy[T]):  # noqa: N801
+    """Like `lazy`, for an array of rows: each `Kind` computes its own rows.
+
+    Rows that are shorter in one kind than in another are padded with -1 or False.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        if not name.startswith("_"):
+            ROWWISE[name] = None
+
+    def compute(self, instance: Any) -> T:
+        """The array of all rows."""
+        parts: list[tuple[Int64, Any]] = instance._parts
+        if not parts:
+            return super().compute(instance)
+        made = [(rows, getattr(part, self._name)) for rows, part in parts]
+        return cast(T, _woven(made, len(instance)))
+
+
+def _woven(parts: Sequence[tuple[Int64, Array]], rows: int) -> Array:
+    """An array [rows, …] combined from arrays of some of its rows."""
+    widths, kind = {made.shape[1] for _, made in parts}, parts[0][1].dtype
+    out = np.empty((rows, max(widths)), kind)
+    if len(widths) > 1:
+        out[:] = False if kind == np.bool_ else -1
+    for where, made in parts:
+        out[where, : made.shape[1]] = made
+    return out
+
+
+class Step(Protocol):
+    """A step of a loader, as its batches see it."""
+
+    @property
+    def number(self) -> int:
+        """Which step of the run it is, from 0."""
+
+    @property
+    def examples_after(self) -> int:
+        """Examples of the run in this step and all before it."""
+
+    def judge(self) -> None:
+        """Called when a share has no trained token: tells if the whole step has none."""
+
+    def loss_tokens(self) -> int:
+        """Predictions that count, over all ranks."""
+
+    def state(self) -> dict[str, Any]:
+        """The state that resumes after it."""
+
+
+class KnownStep(NamedTuple):
+    """The step of a copied batch, without its run.
+
+    Attributes:
+        number, examples_after: see `Step`.
+        untrained: what to raise when its share is found to have no trained token; None: nothing.
+    """
+
+    number: int
+    examples_after: int
+    untrained: str | None = None
+
+    def judge(self) -> None:
+        """See `Step`; it was judged when the batch was copied."""
+        if self.untrained is not None:
+            raise NoTrainedTokens(self.untrained)
+
+    def loss_tokens(self) -> int:
+        """See `Step`."""
+        raise ConfigError(
+            "step_loss_tokens: this batch is a copy without its run. Ask before it is copied or "
+            'pickled, or let the loader make it: fields=("tokens", "step_loss_tokens").'
+        )
+
+    def state(self) -> dict[str, Any]:
+        """See `Step`."""
+        raise ConfigError(
+            "state: this batch is a copy without its run. Ask the run: "
+            f"run.state({self.examples_after})."
+        )
+
+
+def no_step(what: str) -> ConfigError:
+    """The error about a batch that belongs to no step."""
+    return ConfigError(
+        f"{what}: this batch was made from indices, so it belongs to no step. Use the batches "
+        "of a tokenloom.Loader, which do."
+    )
+
+
+STACKED = frozenset({"tokens", "labels", "loss_mask", "document"})  # beside arrays by row
+
+LISTED = frozenset({"cu_seqlens", "max_seqlen", "source", "spans", "metadata"})
+
+
+class Folded(Named):
+    """A batch in groups of rows.
+
+    Args:
+        whole: the batch.
+        groups: micro-batches; they divide its rows.
+    """
+
+    def __init__(self, whole: Any, groups: int) -> None:
+        self.whole, self.groups = whole, groups
+        self.index = whole.index.reshape(groups, -1)
+        self._step = whole._step
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folded, (self.whole, self.groups)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(groups, B / groups, S)."""
+        rows, seq_len = self.whole.shape
+        return self.groups, rows // self.groups, seq_len
+
+    @property
+    def micro_batches(self) -> list[Any]:
+        """Each group of rows as a batch of the same step."""
+        rows = len(self.whole) // self.groups
+        return [self.whole.part(k * rows, (k + 1) * rows) for k in range(self.groups)]
+
+    @property
+    def renders(self) -> list[RenderSpec]:
+        """How its rows are rendered."""
+        found: list[RenderSpec] = self.whole.renders
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by copy and pickle, before there is a batch
+            raise AttributeError(name)
+        if name in LISTED:
+            return [getattr(one, name) for one in self.micro_batches]
+        value = getattr(self.whole, name)
+        if name not in STACKED and name not in ROWWISE:
+            return value
+        return value.reshape(self.groups, -1, *value.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r} in {self.groups} groups"

@@ -22,8 +22,8 @@ from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.inspect.simulate.bands import rows_taken
 from tokenloom.inspect.simulate.visited import VisitedMix, visited
 from tokenloom.layout.spans import Spans
-from tokenloom.loader.steps import Steps
 from tokenloom.order.run import Run, SourceRun
+from tokenloom.order.schedule import Steps
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 

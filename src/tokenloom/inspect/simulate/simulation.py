@@ -46,8 +46,9 @@ from tokenloom.inspect.simulate.repeats import repeats_of
 from tokenloom.inspect.simulate.stalls import simulate_stalls
 from tokenloom.inspect.simulate.thin_step import ThinStep, thinned
 from tokenloom.loader.forecast import FITS, ROWS, THRASHES
-from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.loader.steps import rank_rows
 from tokenloom.order.run import Run
+from tokenloom.order.schedule import Steps
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.fetch import ReadCounters
 

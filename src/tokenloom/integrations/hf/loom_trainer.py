@@ -45,8 +45,8 @@ from tokenloom.integrations.hf.training_args import (
     tell_dropped,
     worker_settings,
 )
+from tokenloom.loader.passes import StepReader
 from tokenloom.loader.ranks import Ranks
-from tokenloom.loader.step_reader import StepReader
 
 if TYPE_CHECKING:
     _InFront: TypeAlias = Any  # a Trainer

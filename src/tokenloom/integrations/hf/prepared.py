@@ -21,8 +21,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.integrations.fit import check_embedding
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset
-from tokenloom.loader.passes import LoopPlace, Passes, Turn
-from tokenloom.loader.step_reader import StepReader
+from tokenloom.loader.passes import LoopPlace, Passes, StepReader, Turn
 
 __all__ = ["PreparedLoader", "prepare"]
 

@@ -26,9 +26,8 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.errors import ConfigError, StateError
 from tokenloom.integrations.torch.data_loader import StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset, StepKey
-from tokenloom.loader.passes import LoopPlace, Passes
+from tokenloom.loader.passes import LoopPlace, Passes, StepReader
 from tokenloom.loader.prefetch import log
-from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["EvalFeed", "MicroSteps", "TrainFeed", "refuse_endless", "step_loader"]
 

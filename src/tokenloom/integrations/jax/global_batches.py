@@ -32,10 +32,9 @@ from tokenloom.batch.batch import Batch
 from tokenloom.batch.paint import IGNORE
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, warn
-from tokenloom.loader.loop import StepLoop
+from tokenloom.loader.passes import StepLoop, StepReader
 from tokenloom.loader.prefetch import log
-from tokenloom.loader.step_reader import StepReader
-from tokenloom.loader.steps import Steps
+from tokenloom.order.schedule import Steps
 
 __all__ = ["GlobalBatches", "MeshShare", "batches", "process_table", "share_of"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.views.folded import Folded
+from tokenloom.batch.views.named import Folded
 
 __all__ = ["LEAVES"]
 

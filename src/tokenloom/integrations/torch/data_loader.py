@@ -26,10 +26,9 @@ from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler
-from tokenloom.loader.accepted import no_dataset
-from tokenloom.loader.passes import LoopPlace, Turn
+from tokenloom.loader.passes import LoopPlace, StepReader, Turn
 from tokenloom.loader.state import flat_state
-from tokenloom.loader.step_reader import StepReader
+from tokenloom.loader.steps import no_dataset
 
 __all__ = ["Stateful", "StepDataLoader", "dataloader", "stateful"]
 

@@ -17,9 +17,8 @@ from torch.utils.data import Sampler
 from tokenloom.arguments import wrong_type
 from tokenloom.batch.views.contracts import contract_or_names
 from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
-from tokenloom.loader.passes import LoopPlace, Passes, Turn
+from tokenloom.loader.passes import LoopPlace, Passes, StepReader, Turn
 from tokenloom.loader.state import flat_state
-from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataset", "StepKey", "StepSampler"]
 

@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tokenloom.layout.pack.cut import Tally
-from tokenloom.layout.pack.groups import Bounded, Groups
 from tokenloom.layout.pack.packers import STRATEGIES
-from tokenloom.layout.pack.rows import groups_of
+from tokenloom.layout.pack.plan import Tally
+from tokenloom.layout.pack.rows import Bounded, Groups, groups_of
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 
 __all__ = ["PackingChoice", "PackingPlan", "compare_packings"]
