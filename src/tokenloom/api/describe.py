@@ -41,6 +41,8 @@ __all__ = [
 
 FORMAT = "tokenloom.dataset/2"
 
+STATE_FORMAT = "tokenloom.state/3"
+
 # where a source is and how much of it is kept in memory, not what it is
 _ELSEWHERE = (
     *("store.path", "store.snapshot", "store.foreign"),

@@ -51,9 +51,9 @@ def splice_settings(
     schedule_batch_size: int | None,
     **options: Any,
 ) -> tuple[SpliceSpec, dict[str, Any]]:
-    """Given the arguments of `Layable.splice`, answers the layout and the fields of the rendering.
+    """Given the arguments of `Documents.splice`, answers the layout and the fields of a render.
 
-    The arguments are those of `Layable.splice`, except that `bos` and `eos_before` are already
+    The arguments are those of `Documents.splice`, except that `bos` and `eos_before` are already
     tokens and `eos` is the tokenizer's own.
     """
     scheme = position_scheme or "absolute"

@@ -1,7 +1,7 @@
 """States: checked before they are loaded, kept in files.
 
 One idea: a state of another run is refused, and the message lists each key that differs, with both
-values (`tokenloom.api.state` says what a state is). Files appear whole or not at all, so the newest
+values (`Dataset.state` makes them). Files appear whole or not at all, so the newest
 one can be trusted.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api import describe as description
-from tokenloom.api.state import FORMAT
+from tokenloom.api.describe import STATE_FORMAT
 from tokenloom.arguments import Place, place
 from tokenloom.errors import StateError, StoreError
 from tokenloom.remote.uploads import files_of, read_whole, write_whole
@@ -177,8 +177,8 @@ def _shape(state: Any) -> dict[str, Any]:
     if not isinstance(state, Mapping):
         raise StateError(f"state: found {type(state).__name__}, allowed: what state_dict() gave.")
     wrong = []
-    if state.get("format") != FORMAT:
-        wrong.append(f"format: found {_shown(state.get('format'))}, allowed: {FORMAT!r}")
+    if state.get("format") != STATE_FORMAT:
+        wrong.append(f"format: found {_shown(state.get('format'))}, allowed: {STATE_FORMAT!r}")
     for name in ("examples", "step", "wrapped"):
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from tokenloom.api.layable import Layable
+from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
 from tokenloom.api.source import usual_render
 from tokenloom.api.specials import check_used, named_token, special
@@ -98,7 +98,7 @@ def layout_of(
     whole = given[kind]
     fields = {"seq_len": whole} if isinstance(whole, int) else dict(whole)
     here = below(path, kind)
-    fields = int_keys(here, fields, getattr(Layable, kind), problems)
+    fields = int_keys(here, fields, getattr(Documents, kind), problems)
     if "seq_len" not in fields:
         if seq_len is None:
             if not (is_known(below(here, "seq_len"), problems) or is_known("seq_len", problems)):
@@ -162,7 +162,7 @@ def _windows(given: Given, store: UnbuiltStore | None = None, path: str = "") ->
 
 
 def _pack(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Checked:
-    every = _usual(Layable.pack, given)
+    every = _usual(Documents.pack, given)
     specials = {}
     for name in ("bos", "eos"):
         number = every[f"{name}_id"]
@@ -178,7 +178,7 @@ def _pack(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Ch
 
 
 def _splice(given: Given, store: UnbuiltStore | None = None, path: str = "") -> Checked:
-    every = _usual(Layable.splice, given)
+    every = _usual(Documents.splice, given)
     eos: int | None = 0
     for name in ("bos", "eos_before"):
         wanted = every[name]

@@ -18,9 +18,8 @@ from typing import Any
 
 from tokenloom.api.build import build_store
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.layable import Layable
+from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
-from tokenloom.api.settings import Settings
 from tokenloom.api.store import Store, open_store
 from tokenloom.documents import spec as selection
 from tokenloom.layout.pack.packers import STRATEGIES
@@ -67,12 +66,12 @@ WORDS: dict[str, dict[str, tuple[str, ...]]] = {
 """Record → key → the words that it takes."""
 
 TEXTS: dict[str, Any] = {
-    "Windows": Layable.windows,
-    "Pack": Layable.pack,
-    "Splice": Layable.splice,
-    "Render": Layable.windows,
+    "Windows": Documents.windows,
+    "Pack": Documents.pack,
+    "Splice": Documents.splice,
+    "Render": Documents.windows,
     "Mix": mix,
-    "Take": Settings.take,
+    "Take": Dataset.take,
     "Edit": Dataset.edit,
     "Loader": Loader,
     "Build": build_store,

@@ -20,9 +20,8 @@ from typing import Any
 
 from tokenloom.api.build import build_store
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.layable import Layable
+from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
-from tokenloom.api.settings import Settings
 from tokenloom.api.store import Store, open_store
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.loader.loader import Loader
@@ -142,7 +141,7 @@ def run_form() -> Kind:
     select = _form("Select", SelectSpec, "select", within=None)
     others = {"splice": {"doc_strides": tuple[int, ...]}}  # a spec tells 16 from 16.0
     layouts = {
-        name: int | _form(name.capitalize(), getattr(Layable, name), name, **others.get(name, {}))
+        name: int | _form(name.capitalize(), getattr(Documents, name), name, **others.get(name, {}))
         for name in LAYOUTS
     }
     of_source = {
@@ -150,7 +149,7 @@ def run_form() -> Kind:
         "split": _form("Split", Store.split, "split", part=str),
         "select": select | tuple[select, ...],  # type: ignore[valid-type]
         **layouts,
-        "render": _form("Render", Settings.render, "render"),
+        "render": _form("Render", Dataset.render, "render"),
         "shuffle": bool | int | str | dict[str, Any],
         "epochs": int | str,
         "seed": int,
@@ -182,7 +181,7 @@ def run_form() -> Kind:
             "mix": _form(
                 "Mix", mix, "mix", sources=None, shuffle=bool | int | str | dict[str, Any]
             ),
-            "take": int | _form("Take", Settings.take, "take"),
+            "take": int | _form("Take", Dataset.take, "take"),
             "edits": tuple[edit, ...],  # type: ignore[valid-type]
             "loader": _form("Loader", Loader.__init__, "loader", dataset=None),
             "evaluate": dict[str, held],  # type: ignore[valid-type]

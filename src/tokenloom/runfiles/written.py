@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tokenloom.api.dataset import Dataset, dataset_of
-from tokenloom.api.layable import Layable
+from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
 from tokenloom.api.source import Source, usual_render
 from tokenloom.arguments import expanded, near_misses, place
@@ -161,7 +161,7 @@ def _source(
         fields = unbind(spec)
         if spec.overlap == int(spec.lookahead):  # its default
             del fields["overlap"]
-    fields = _different(getattr(Layable, kind), fields)
+    fields = _different(getattr(Documents, kind), fields)
     if spec.seq_len == seq_len:
         del fields["seq_len"]
     found[kind] = spec.seq_len if set(fields) == {"seq_len"} else fields
