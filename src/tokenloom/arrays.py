@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["answered", "checked", "distinct", "grouped", "sliced", "with_newest"]
+__all__ = ["Int64", "answered", "checked", "distinct", "grouped", "sliced", "with_newest"]
 
 Int64 = NDArray[np.int64]
 FEW = 4096  # a range of up to this many numbers is counted rather than sorted

@@ -22,8 +22,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.tokenizer.spec import UNSET, Special
 
-__all__ = ["build_store", "survey_build"]
-
 
 @near_misses("build")
 def build_store(

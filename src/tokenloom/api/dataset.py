@@ -14,7 +14,7 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tokenloom.api import describe as description
 from tokenloom.api.edits import (
@@ -38,7 +38,7 @@ from tokenloom.arguments import (
     near_misses,
     wrong_type,
 )
-from tokenloom.arrays import checked, sliced
+from tokenloom.arrays import Int64, checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
@@ -65,10 +65,6 @@ from tokenloom.store.handles import lazy
 from tokenloom.trace.answers import Example, Examples, Nowhere, Place
 from tokenloom.trace.backward import Places, Search, places_of
 from tokenloom.trace.forward import look_at
-
-__all__ = ["Dataset", "dataset_of", "source_of"]
-
-Int64 = NDArray[np.int64]
 
 OF_STORES = ("windows", "pack", "splice", "select", "split")
 

@@ -24,21 +24,6 @@ from typing import Any
 
 from tokenloom.store.format import canonical
 
-__all__ = [
-    "FORMAT",
-    "chain",
-    "copied",
-    "differences",
-    "edits_of",
-    "fingerprint",
-    "flattened",
-    "identity",
-    "named_snapshots",
-    "render_chain",
-    "render_fingerprint",
-    "renders",
-]
-
 FORMAT = "tokenloom.dataset/2"
 
 STATE_FORMAT = "tokenloom.state/3"

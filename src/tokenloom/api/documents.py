@@ -37,8 +37,6 @@ from tokenloom.order.spec import MAIN, LayoutSpec, SourceConfig, make_layout
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
-__all__ = ["Documents"]
-
 log = logging.getLogger("tokenloom")
 
 Numbers = Sequence[float] | NDArray[Any]

@@ -14,16 +14,6 @@ from tokenloom.mixture.spec import Edit, MixSpec, Pinned
 from tokenloom.order.run import Run, check_grown
 from tokenloom.store.reader import Reader
 
-__all__ = [
-    "OpenStore",
-    "check_changes",
-    "read_edit",
-    "read_stores",
-    "refuse_if_given",
-    "tell_blank",
-    "weights_given",
-]
-
 
 class OpenStore(Protocol):
     """The part of `tokenloom.Store` that an edit needs."""

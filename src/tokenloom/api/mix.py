@@ -24,8 +24,6 @@ from tokenloom.mixture.levanter_rule import block_counts
 from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
 from tokenloom.order.prices import TokenCount
 
-__all__ = ["mix"]
-
 
 @near_misses("mix", seed="Call .seed(3) on the mix.")
 def mix(

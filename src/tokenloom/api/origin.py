@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-__all__ = ["RunFile", "settings_of_file"]
-
 log = logging.getLogger("tokenloom")
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import field_names, near_misses
+from tokenloom.arrays import Int64
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.trained import trained_in
 from tokenloom.documents.line import Line
@@ -21,10 +22,6 @@ from tokenloom.layout.pack.compare import SIMPLE, PackingChoice, PackingPlan, co
 from tokenloom.layout.pack.rows import Bounded, Groups, Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.order.working_set import loss_columns
-
-__all__ = ["line_of", "plan_packing"]
-
-Int64 = NDArray[np.int64]
 
 COMBINED = ("seq_len", "strategy", "overflow")  # each may have several values
 
@@ -196,11 +193,11 @@ def line_of(source: Any) -> Bounded:
         )
     if lengths.size and lengths.min() < 0:
         raise ConfigError(f"lengths: found {lengths.min()}, allowed: 0 or more tokens.")
-    return Lengths(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
+    return _Lengths(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Lengths:
+class _Lengths:
     """Documents of which only the lengths are known."""
 
     edges: Int64

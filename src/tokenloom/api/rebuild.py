@@ -38,8 +38,6 @@ from tokenloom.order.spec import KINDS, MAIN, SourceConfig, make_layout
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["check_plain", "described_lines", "rebuild"]
-
 Hints = Mapping[str, Any]
 
 Readers = Mapping[tuple[int, str], Reader]

@@ -15,8 +15,6 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 
-__all__ = ["check_used", "filler_token", "named_token", "special", "tell_cuts", "tell_losses"]
-
 
 def check_used(
     render: dict[str, Any], add_bos: bool, bos_id: int | None, add_eos: bool, eos_id: int | None

@@ -22,8 +22,6 @@ from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
 
-__all__ = ["say_what_it_costs", "splice_settings", "tell"]
-
 log = logging.getLogger("tokenloom")
 
 SCHEMES: dict[str, dict[str, str]] = {

@@ -37,8 +37,6 @@ from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
-__all__ = ["Store", "open_store"]
-
 
 class Store(Documents):
     """Tokens, document boundaries, per-token columns and per-document metadata, read-only.

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
 from tokenloom.batch.spec import RenderSpec
@@ -46,8 +47,6 @@ from tokenloom.page.document import SHOWN, View
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 from tokenloom.trace.forward import decoder_of
-
-Int64 = NDArray[np.int64]
 
 Int32 = NDArray[np.int32]
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.batch.paint import paint
 from tokenloom.batch.tiles import Tiles
 from tokenloom.errors import InputError
@@ -36,7 +37,6 @@ __all__ = [
     "tiles_from_marks",
 ]
 
-Int64 = NDArray[np.int64]
 
 Int32 = NDArray[np.int32]
 

@@ -16,23 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import Int64
 from tokenloom.layout.layout import Reads
 from tokenloom.store.derived.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
-
-__all__ = [
-    "Copier",
-    "Runs",
-    "announce",
-    "copier",
-    "fill",
-    "new_array",
-    "new_arrays",
-    "reads_of_rows",
-    "row_copier",
-]
-
-Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]
 

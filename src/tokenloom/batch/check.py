@@ -22,8 +22,6 @@ from tokenloom.batch import attention
 from tokenloom.batch.laws import LAWS, Breach, Given, derived, scheme
 from tokenloom.errors import ConfigError, InputError, NoTrainedTokens, plural
 
-__all__ = ["BatchReport", "Facts", "Problem", "check_batch"]
-
 Array = NDArray[Any]
 
 CELLS = (

@@ -40,8 +40,6 @@ from tokenloom.errors import plural
 from tokenloom.layout.spans import JOINED
 from tokenloom.store.handles import lazy
 
-__all__ = ["LAWS", "Breach", "Given", "derived", "scheme"]
-
 Array = NDArray[Any]
 
 Bool = NDArray[np.bool_]

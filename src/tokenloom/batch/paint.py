@@ -18,25 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import Int64
 from tokenloom.batch.cells import Copier, Runs, fill, new_array, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
 from tokenloom.store.derived.payload import read_failed
-
-__all__ = [
-    "IGNORE",
-    "SomeTiles",
-    "Woven",
-    "document_starts",
-    "labels_from",
-    "paint",
-    "positions",
-    "trained_across",
-    "untrain",
-    "weave",
-]
-
-Int64 = NDArray[np.int64]
 
 Int32 = NDArray[np.int32]
 

@@ -11,9 +11,8 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import distinct
+from tokenloom.arrays import Int64, distinct
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
@@ -21,10 +20,6 @@ from tokenloom.limits import limits
 from tokenloom.mixture.run import joined_spans
 from tokenloom.order.run import Blanks, Placed, Run, SourceRun
 from tokenloom.store.handles import lazy
-
-__all__ = ["Plan", "PlanPart", "Share", "blank_rows"]
-
-Int64 = NDArray[np.int64]
 
 LOOKED_AT = 1 << 22  # rows searched for blank ones, in total
 

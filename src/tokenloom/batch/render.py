@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.batch.batch import Batch, Kind
 from tokenloom.batch.cells import Copier, Runs, fill, new_array
 from tokenloom.batch.paint import SomeTiles, weave
@@ -28,10 +28,6 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-
-__all__ = ["Pending", "Ready", "Renderer", "RowsOf"]
-
-Int64 = NDArray[np.int64]
 
 Float32 = NDArray[np.float32]
 

@@ -11,8 +11,6 @@ from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 
-__all__ = ["PAINTED", "RenderSpec"]
-
 TOKENS = -(1 << 31), (1 << 31) - 1  # what a cell can hold
 
 MOST_OFFSET = 1 << 30  # with the cells of the longest frame still a position of 31 bits

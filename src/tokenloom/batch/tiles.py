@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import Int64
 from tokenloom.layout.spans import JOINED, Spans
 from tokenloom.store.handles import lazy
-
-__all__ = ["Tiles", "lent", "tile", "tiles_from_eos"]
-
-Int64 = NDArray[np.int64]
 
 Int32 = NDArray[np.int32]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
@@ -24,10 +24,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import BOS, EOS, JOINED, Spans
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.derived.loss_counts import trained_tokens
-
-__all__ = ["TrainedCount", "trained_count", "trained_in"]
-
-Int64 = NDArray[np.int64]
 
 
 class Targets(NamedTuple):

@@ -25,14 +25,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.arguments import check_between
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
-
-__all__ = ["Blocks"]
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -12,17 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.documents.line import Line
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
-
-__all__ = ["Joined"]
-
-Int64 = NDArray[np.int64]
 
 
 class Joined:

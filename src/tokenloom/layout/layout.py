@@ -29,15 +29,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.documents.line import Line
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import BOS, Spans
-
-__all__ = ["Epochs", "Layout", "Phases", "Reads"]
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -26,11 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
-
-__all__ = ["BOS", "EOS", "EOS_BEFORE", "GOES_ON", "JOINED", "Spans"]
-
-Int64 = NDArray[np.int64]
 
 SHOWN = 12  # spans
 

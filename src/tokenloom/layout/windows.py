@@ -17,19 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.arguments import check_between, one_of
+from tokenloom.arrays import Int64
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases, Reads
 from tokenloom.layout.spans import Spans
-
-__all__ = ["Windows", "WindowsSpec"]
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

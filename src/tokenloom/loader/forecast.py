@@ -18,8 +18,6 @@ from tokenloom.loader.maker import Maker
 from tokenloom.order.working_set import RankShare, WorkingSet
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Forecast", "RankReading", "forecast_of", "reading_of"]
-
 FITS, ROWS, THRASHES = "fits", "reads rows", "thrashes"
 
 LANES_EACH = 8  # for each rank: then shifts of a step touch few lanes of others

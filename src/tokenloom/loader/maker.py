@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.arrays import Int64
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.cells import announce
 from tokenloom.batch.plan import Plan
@@ -26,10 +27,6 @@ from tokenloom.loader.steps import rank_rows
 from tokenloom.order.run import Run
 from tokenloom.order.schedule import Steps
 from tokenloom.store.cache import BlockCache
-
-__all__ = ["Maker", "Planned"]
-
-Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]
 

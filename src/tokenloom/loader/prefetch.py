@@ -29,8 +29,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tokenloom.store.handles import Single, lock_of
 
-__all__ = ["Prefetcher"]
-
 T = TypeVar("T")
 
 LOOK_AGAIN = 0.2  # seconds until a waiting caller looks by itself whether there is news

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 from tokenloom.errors import ConfigError, warn
 from tokenloom.loader.prefetch import log
 
-__all__ = ["Ranks", "find_ranks", "refuse_workers"]
-
 LAUNCHERS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")  # how many processes there are in all
 
 

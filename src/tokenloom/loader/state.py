@@ -22,15 +22,6 @@ from tokenloom.errors import StateError, StoreError
 from tokenloom.remote.uploads import files_of, read_whole, write_whole
 from tokenloom.store.files import LOCAL
 
-__all__ = [
-    "DECIDES",
-    "check_state",
-    "flat_state",
-    "latest_state",
-    "read_state",
-    "write_state",
-]
-
 DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped")
 
 MAX_BYTES = 16 << 20

@@ -27,8 +27,6 @@ from tokenloom.order.shuffle import Shuffle
 from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 
-__all__ = ["Appended", "MixSource", "check_edits", "endless_run", "mixed_run", "single_run"]
-
 Appended = Mapping[tuple[int, str], Reader]
 """(number of the edit, source) → the store of that source as of that edit."""
 

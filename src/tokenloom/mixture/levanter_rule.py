@@ -20,14 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import integer, number_map
-from tokenloom.arrays import with_newest
+from tokenloom.arrays import Int64, with_newest
 from tokenloom.errors import ConfigError, warn
 from tokenloom.limits import limits
 from tokenloom.random.levanter import folded, permuted
-
-__all__ = ["LevanterBlocks", "are_counts", "block_counts", "levanter_counts"]
-
-Int64 = NDArray[np.int64]
 
 LARGEST_BLOCK = (1 << 16) - 1  # examples; Levanter numbers them with 16 bits
 

@@ -23,14 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import Int64
 from tokenloom.limits import limits
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.random.keys import children, key, named
 from tokenloom.store.handles import lazy
-
-__all__ = ["LONGEST", "Clock", "Merge"]
-
-Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 

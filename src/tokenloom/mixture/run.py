@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import integer
-from tokenloom.arrays import checked, grouped, with_newest
+from tokenloom.arrays import Int64, checked, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
@@ -30,8 +30,6 @@ from tokenloom.order.prices import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.handles import lazy
-
-Int64 = NDArray[np.int64]
 
 NEVER = 1 << 62  # no index of a run
 

@@ -24,8 +24,6 @@ from tokenloom.mixture.merge import LONGEST
 from tokenloom.mixture.stages import Rule
 from tokenloom.random.keys import check_seed
 
-__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "no_edits", "usual_cost", "weights_of"]
-
 RULES = ("least_consumed", "weights", "rounds", "round_robin", "random", "levanter")
 
 COSTS = ("tokens", "rows", "loss_tokens")

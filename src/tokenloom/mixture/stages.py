@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.levanter_rule import LevanterBlocks
 from tokenloom.mixture.merge import Clock, Merge
@@ -34,8 +34,6 @@ from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.order.run import SourceRun
 from tokenloom.random.keys import children, key
 from tokenloom.random.permute import permutations
-
-Int64 = NDArray[np.int64]
 
 NOTHING = EqualCosts(1, 0)
 

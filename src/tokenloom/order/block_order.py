@@ -59,15 +59,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import answered, checked, grouped
+from tokenloom.arrays import Int64, answered, checked, grouped
 from tokenloom.layout.blocks import Blocks
 from tokenloom.limits import limits
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 from tokenloom.random.keys import GOLDEN
 from tokenloom.random.permute import Permutations, permutations
 from tokenloom.store.handles import lazy
-
-Int64 = NDArray[np.int64]
 
 
 def bit_reversed(count: int) -> list[int]:

@@ -21,16 +21,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import with_newest
+from tokenloom.arrays import Int64, with_newest
 from tokenloom.layout.layout import Phases
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import cache_dir, remembered_array
-
-Int64 = NDArray[np.int64]
 
 LARGEST = 2.0**62  # of all sums
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import answered, grouped, with_newest
+from tokenloom.arrays import Int64, answered, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.limits import limits
@@ -22,10 +21,6 @@ from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity
 from tokenloom.order.shuffle_windows import ShuffleWindows
 from tokenloom.store.handles import lazy
-
-__all__ = ["Bridge", "EpochOrders", "FreshEpochs", "GrownEpochs"]
-
-Int64 = NDArray[np.int64]
 
 
 class EpochOrders(Protocol):

@@ -20,15 +20,11 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import answered
+from tokenloom.arrays import Int64, answered
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order.block_order import BlockOrder
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
-
-__all__ = ["Order", "block", "era", "full", "identity"]
-
-Int64 = NDArray[np.int64]
 
 
 class Order(Protocol):

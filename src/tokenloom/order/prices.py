@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
@@ -24,10 +25,6 @@ from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
-
-__all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
-
-Int64 = NDArray[np.int64]
 
 MOST = 1 << 62  # examples
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import checked, grouped
+from tokenloom.arrays import Int64, checked, grouped
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
 from tokenloom.documents.resolve import Choice, choose_documents
 from tokenloom.documents.spec import SelectSpec
@@ -42,8 +42,6 @@ from tokenloom.order.spec import LayoutSpec, make_layout
 from tokenloom.order.working_set import WorkingSet
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
-
-Int64 = NDArray[np.int64]
 
 
 class Blanks(NamedTuple):

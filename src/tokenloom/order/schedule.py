@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.order.run import Run
 
@@ -134,9 +135,6 @@ def _integer(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError("a bool is not a number")
     return operator.index(value)
-
-
-Int64 = NDArray[np.int64]
 
 
 def examples_of_step(run: Run, steps: Steps, step: int) -> Int64:

@@ -25,17 +25,6 @@ from tokenloom.order import Order, block, era, full
 from tokenloom.order.shuffle_windows import ShuffleWindows, epoch_windows
 from tokenloom.random.permute import check_perm_type
 
-__all__ = [
-    "BlockShuffle",
-    "EraShuffle",
-    "FullShuffle",
-    "Shuffle",
-    "describe_shuffle",
-    "parse_shuffle",
-    "rebuild_shuffle",
-    "shuffle_identity",
-]
-
 BAND_TOKENS = 1 << 27  # tokens mixed together by default
 
 BAND_BLOCKS = (2, 512)

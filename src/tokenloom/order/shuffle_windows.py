@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import distinct, grouped
+from tokenloom.arrays import Int64, distinct, grouped
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.random import levanter
@@ -27,10 +27,6 @@ from tokenloom.random.permute import (
     scattered,
 )
 from tokenloom.store.handles import lazy
-
-__all__ = ["OrderKeys", "ShuffleWindows"]
-
-Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
 

@@ -11,9 +11,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.errors import binary_size, plural, warn
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Layout, Phases
@@ -21,10 +20,6 @@ from tokenloom.order.block_order import bit_reversed
 from tokenloom.order.shuffle import BlockShuffle, Shuffle
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
-
-__all__ = ["RankShare", "WorkingSet", "loss_columns", "touched_lanes"]
-
-Int64 = NDArray[np.int64]
 
 READ_BYTES = 1 << 16  # reading this much takes about as long as starting a read
 

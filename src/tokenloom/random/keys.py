@@ -19,20 +19,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 
-__all__ = [
-    "below",
-    "check_seed",
-    "child",
-    "children",
-    "draw",
-    "draws",
-    "key",
-    "mix",
-    "mixed",
-    "named",
-    "named_texts",
-]
-
 UInt64 = NDArray[np.uint64]
 
 GOLDEN = 0x9E3779B97F4A7C15

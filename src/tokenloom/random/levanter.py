@@ -19,8 +19,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Words", "fold_in", "folded", "pcg64_seed", "permuted", "split", "subkeys"]
-
 _32, _64, _ALL = (1 << 32) - 1, (1 << 64) - 1, (1 << 128) - 1
 
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645

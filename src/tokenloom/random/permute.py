@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.arguments import one_of
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.random import levanter
@@ -368,9 +369,6 @@ class LevanterFeistel:
         key = self._keys[number, 0] if which is None else self._keys[number][which]
         mixed: UInt64 = (half * self.FACTOR + key) & self._mask
         return mixed
-
-
-Int64 = NDArray[np.int64]
 
 
 def scattered(sizes: Int64, keys: UInt64, x: UInt64, *, backwards: bool) -> UInt64:

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, overload
 
 from tokenloom.errors import plural
 
-__all__ = ["CellRun", "Example", "Examples", "Nowhere", "Place", "Route", "TracedSpan"]
-
 SHOWN = 8  # examples of which a person sees the spans
 
 LETTERS = 60  # of a text, in one line

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import plural
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
@@ -38,8 +39,6 @@ from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps, rows_in_steps
 from tokenloom.trace.answers import Place
 from tokenloom.trace.cell_runs import cell_runs
-
-Int64 = NDArray[np.int64]
 
 Column = NDArray[Any]
 

@@ -22,10 +22,6 @@ from numpy.typing import NDArray
 from tokenloom.layout.spans import BOS, EOS, Spans
 from tokenloom.store.reader import Reader
 
-__all__ = ["CellRuns", "cell_runs"]
-
-Int64 = NDArray[np.int64]
-
 Bools = NDArray[np.bool_]
 
 Column = NDArray[Any]

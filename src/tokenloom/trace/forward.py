@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.order.block_order import BlockOrder
@@ -29,8 +28,6 @@ from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 from tokenloom.trace.answers import CellRun, Example, Route, TracedSpan
 from tokenloom.trace.cell_runs import cell_runs
-
-Int64 = NDArray[np.int64]
 
 
 def look_at(

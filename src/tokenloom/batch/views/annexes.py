@@ -15,8 +15,6 @@ from types import ModuleType
 
 from tokenloom.arguments import one_of
 
-__all__ = ["annex"]
-
 ANNEXES = ("inspect", "report")
 
 

@@ -22,8 +22,6 @@ from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.contracts import contract_of, to_torch
 from tokenloom.batch.views.named import KEYS
 
-__all__ = ["RowOf", "Rows", "joined"]
-
 WIDE = ("input_ids", "labels")  # int64 in torch
 
 

@@ -38,8 +38,6 @@ from tokenloom.batch.paint import IGNORE
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError, MissingExtra
 
-__all__ = ["CONTRACTS", "Contract", "contract_of", "contract_or_names", "to_torch"]
-
 Arrays = dict[str, Any]
 
 Array = NDArray[Any]

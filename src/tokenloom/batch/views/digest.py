@@ -23,15 +23,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.batch.attention import to_numpy
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 
-__all__ = ["digest_of", "plan_hashes", "row_hashes"]
-
 Array = NDArray[Any]
 
-Int64 = NDArray[np.int64]
 
 HASHED = (("segment_ids", "<i4"), ("position_ids", "<i4"), ("loss_weights", "<f4"))
 

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.arguments import one_of
+from tokenloom.arrays import Int64
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.views.contracts import Contract, contract_of, contract_or_names, to_torch
 from tokenloom.errors import ConfigError, NoTrainedTokens, choices
@@ -257,9 +258,6 @@ class Named(ABC):
         lost or repeated. Where only arrays survive, ``run.state(examples_after)`` is the same.
         """
         return self._its_step("state").state()
-
-
-Int64 = NDArray[np.int64]
 
 
 T = TypeVar("T")

@@ -25,8 +25,6 @@ from tokenloom.layout.pack.plan import Tally
 from tokenloom.layout.pack.rows import Bounded, Groups, groups_of
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 
-__all__ = ["PackingChoice", "PackingPlan", "compare_packings"]
-
 ALL = (SEQUENTIAL, *STRATEGIES)
 
 SIMPLE = ("one_doc", "greedy", SEQUENTIAL, "best_fit", "best_fit_decreasing")  # shown by default

@@ -30,15 +30,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.arguments import one_of
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
-
-__all__ = ["STRATEGIES", "Bins", "check_strategy", "pack"]
-
-Int64 = NDArray[np.int64]
 
 MOST = (1 << 31) - 1
 

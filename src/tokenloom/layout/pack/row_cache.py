@@ -37,13 +37,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import Int64
 from tokenloom.layout.pack.plan import PackedRows, inserted, stored_inside
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.plan_cache import Parts, recall_parts, remember_parts
-
-Int64 = NDArray[np.int64]
 
 Ints = NDArray[np.integer]
 

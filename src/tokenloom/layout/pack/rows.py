@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line, WholeLine
 from tokenloom.layout.blocks import Blocks
@@ -42,8 +42,6 @@ from tokenloom.store.plan_cache import (
     remember_array,
     remembered_array,
 )
-
-Int64 = NDArray[np.int64]
 
 ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
 

@@ -29,11 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.layout.pack.packers import pack
-
-__all__ = ["Slices", "in_bins", "slice_each", "slice_line", "starts_again", "starts_apart"]
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,8 +14,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.packers import check_strategy
 from tokenloom.random.keys import check_seed
 
-__all__ = ["OVERFLOWS", "PackSpec"]
-
 SEQUENTIAL = "sequential"
 
 OVERFLOWS = ("split", "truncate", "drop", "error")

@@ -14,13 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.layout.splice.spec import SpliceSpec
-
-__all__ = ["Balanced", "ChoiceGrid", "Choices", "Clipped", "Splices", "Swept", "choices_for"]
-
-Int64 = NDArray[np.int64]
 
 
 class Splices(NamedTuple):

@@ -21,17 +21,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Balanced, Choices, Clipped, choices_for
 from tokenloom.layout.splice.shares import Edges, framed, quotas, temperature_weights
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Axes, Duplicates, Edged, Even, Way, Wrapped, jitter
 from tokenloom.random.keys import GOLDEN
-
-Int64 = NDArray[np.int64]
-
 
 EXACT = 1000  # times sqrt(documents): examples of a stream's epoch, for shares right to 0.1 %
 

@@ -19,9 +19,8 @@ import hashlib
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
@@ -31,8 +30,6 @@ from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Even, Wrapped
 from tokenloom.store.handles import lazy
-
-Int64 = NDArray[np.int64]
 
 BLOCK_TOKENS = 1 << 18  # adjacent documents of about this many tokens are fetched together
 

@@ -21,18 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
-
-__all__ = [
-    "Edges",
-    "floor_sum",
-    "framed",
-    "largest_remainder",
-    "quotas",
-    "temperature_weights",
-]
-
-Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 

@@ -24,8 +24,6 @@ from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed
 
-__all__ = ["SpliceSpec"]
-
 BALANCED = "coverage_balanced"
 
 WORDS = {

@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped, with_newest
+from tokenloom.arrays import Int64, grouped, with_newest
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Choices
 from tokenloom.layout.splice.shares import Edges, floor_sum
@@ -33,10 +33,6 @@ from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.limits import limits
 from tokenloom.random.keys import GOLDEN, children, draws, key
 from tokenloom.random.permute import Feistel, hash_sorted
-
-__all__ = ["Axes", "Duplicates", "Edged", "Even", "Way", "Wrapped", "jitter", "permuted"]
-
-Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
 
