@@ -167,39 +167,8 @@ def build_store(
     (2, 2, [2, 0])
     >>> folder.cleanup()
     """
-    options = BuildOptions(
-        tokenizer=tokenizer,
-        text_key=text_key,
-        id_key=id_key,
-        ids_key=ids_key,
-        metadata_keys=metadata_keys,
-        columns=columns,
-        vocab_size=vocab_size,
-        bos=bos,
-        eos=eos,
-        pad=pad,
-        add_bos=add_bos,
-        add_eos=add_eos,
-        strict=strict,
-        parse_special=parse_special,
-        engine=engine,
-        verify_all=verify_all,
-        filter=filter,
-        transform=transform,
-        chat=chat,
-        chat_template=chat_template,
-        train_on=train_on,
-        template_args=template_args,
-        on_error=on_error,
-        encoding=encoding,
-        errors=errors,
-        max_record_bytes=max_record_bytes,
-        chunk_tokens=chunk_tokens,
-        shard_tokens=shard_tokens,
-        block_bytes=block_bytes,
-        inner=inner,
-        stretches=stretches,
-    )
+    given = locals()
+    options = BuildOptions(**{name: given[name] for name in field_names(BuildOptions)})
     mode = BuildMode(append=append, overwrite=overwrite, duplicates=duplicates)
     workers = _check_run(options, workers=workers, executor=executor, progress=progress)
     if options.stretches > 1:

@@ -26,7 +26,6 @@ from tokenloom.api.source import Source, usual_render
 from tokenloom.arguments import expanded
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.opened import is_ours, open_any
@@ -97,7 +96,7 @@ class _MixKeys:
 class _Shared:
     """What the sources of one description share, so that n parts of a store open it once."""
 
-    splits: KnownSplits = field(default_factory=lambda: KnownSplits({}))
+    splits: KnownSplits
     opened: dict[tuple[str, int | None, str | None], Reader] = field(default_factory=dict)
     laid_out: Sequence[Source] = ()  # whose layouts need not be made again
 
@@ -205,7 +204,8 @@ def _alone(
 ) -> Dataset:
     """The dataset of a described single source."""
     keys = bind(_Keys, config)
-    source = _source(keys, config, path, hints, known, shared=_Shared(laid_out=laid_out))
+    shared = _Shared(KnownSplits({}), laid_out=laid_out)
+    source = _source(keys, config, path, hints, known, "$", shared)
     paths = {} if path is None else {keys.name: path}
     appended = _reopened(keys.edits, paths, hints, known)
     return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
@@ -234,8 +234,8 @@ def _mix(
                 f"$.sources[{number}].name: there are two sources named {name!r}. Rename one of "
                 "them."
             )
-        known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
         here = f"$.sources[{number}]"
+        known = bind(_SourceKeys, one, path=here)
         sources[name] = _source(known, one, paths.get(name), hints, readers, here, shared)
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
@@ -253,27 +253,10 @@ def _source(
     where: str | None,
     hints: Hints,
     readers: Readers,
-    path: str = "$",
-    shared: _Shared | None = None,
-) -> Source:
-    """A described source, over its store; `given` are the keys as they were written."""
-    shared = shared or _Shared()
-    reader, config, place = _unlaid(keys, where, hints, readers, path, shared)
-    rows = shared.layout(reader, config)
-    written = {name: getattr(keys.render, name) for name in given.get("render", ())}
-    render = RenderSpec(**usual_render(config.layout, reader, written))
-    return Source(reader=reader, path=place, config=config, layout=rows, render=render)
-
-
-def _unlaid(
-    keys: _SourceKeys,
-    where: str | None,
-    hints: Hints,
-    readers: Readers,
     path: str,
     shared: _Shared,
-) -> tuple[Reader, SourceConfig, str]:
-    """Reader, settings and path of a described source, before its rows are laid out."""
+) -> Source:
+    """A described source, over its store; `given` are the keys as they were written."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -306,38 +289,10 @@ def _unlaid(
             made_from = f"the {store.identity} of foreign files that the description was made from"
         reader = _opened(*which, made_from, hints)
         shared.opened[which] = reader
-    return reader, config, place
-
-
-def described_lines(
-    config: Mapping[str, Any], only: int | None = None
-) -> list[tuple[SourceConfig, Line]]:
-    """The documents of every described source, before a row is laid out.
-
-    Args:
-        config: the description.
-        only: the number of the one source that is wanted; None is all.
-
-    Raises:
-        ConfigError: as `rebuild`, as far as it gets.
-    """
-    check_plain(config)
-    try:
-        if "mix" not in config:
-            known: list[_SourceKeys] = [bind(_Keys, config)]
-            splits = KnownSplits({})
-        else:
-            mix = bind(_MixKeys, config)
-            known = [bind(_SourceKeys, one) for one in mix.sources]
-            splits = KnownSplits(mix.splits)
-        shared, found = _Shared(splits), []
-        for number, keys in enumerate(known):
-            if only in (None, number):
-                reader, settings, _ = _unlaid(keys, None, {}, {}, f"$.sources[{number}]", shared)
-                found.append((settings, line_of(reader, settings.choice)))
-        return found
-    except BindError as error:
-        raise ConfigError(str(error)) from None
+    rows = shared.layout(reader, config)
+    written = {name: getattr(keys.render, name) for name in given.get("render", ())}
+    render = RenderSpec(**usual_render(config.layout, reader, written))
+    return Source(reader=reader, path=place, config=config, layout=rows, render=render)
 
 
 def _opened(

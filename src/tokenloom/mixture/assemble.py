@@ -19,7 +19,7 @@ from tokenloom.errors import ConfigError, plural
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
-from tokenloom.mixture.stages import Change, TimedSource, first_stage, next_stage
+from tokenloom.mixture.stages import TimedSource, check_moment, first_stage, next_stage
 from tokenloom.order.costs import Costs
 from tokenloom.order.prices import SpanCount, costs_of
 from tokenloom.order.run import Blanks, SourceRun, grown_run, source_run
@@ -74,7 +74,7 @@ def single_run(
     done = 0 if known is None else len(edits) - 1
     before = edits[done - 1].at if done else 0
     for number, edit in enumerate(edits[done:], done + 1):
-        _check_moment(edit.at, before, run.n)
+        check_moment(edit.at, before, run.n)
         before = edit.at
         if edit.append:
             reader = (appended or {})[number, config.name]
@@ -82,27 +82,9 @@ def single_run(
             ends = [None if config.epochs is None else made.end_of(config.epochs), config.take]
             run = made.ending(min((n for n in ends if n is not None), default=None))
         hidden = [document for _, document in edit.quarantine]
-        run = _without(run, dict.fromkeys(hidden, edit.at))
+        if hidden:
+            run = run.hiding(_hidden(run.blanks, dict.fromkeys(hidden, edit.at)))
     return run
-
-
-def _check_moment(at: int, before: int, n: int | None) -> None:
-    """Refuse an edit before the last one, or after the end."""
-    if at < before:
-        raise ConfigError(
-            f"edit: at={at:,} is before the last edit (at={before:,}), which cannot be undone. "
-            f"Allowed: {before:,} or more."
-        )
-    if n is not None and at > n:
-        raise ConfigError(
-            f"edit: at={at:,} is after the end of the run, which has {n:,} examples."
-            " Give an earlier one."
-        )
-
-
-def _without(run: SourceRun, since: Mapping[int, int]) -> SourceRun:
-    """A run in which more documents are hidden, each from an item on."""
-    return run.hiding(_hidden(run.blanks, since)) if since else run
 
 
 def _hidden(known: Blanks | None, since: Mapping[int, int]) -> Blanks:
@@ -136,11 +118,11 @@ def mixed_run(
         known: the run without the last edit and the sources that it adds, which come last. Only
             that edit is then left to do.
     """
-    names, rule = list(sources), spec.as_rule
+    names = list(sources)
     if known is None:
         joins = {name: j for j, edit in enumerate(edits, 1) for name in edit.add}
         timed = [_timed(name, sources[name], spec, joins.get(name, 0)) for name in names]
-        stages, done = [first_stage(timed, spec.weights, rule)], 0
+        stages, done = [first_stage(timed, spec)], 0
         blanks: list[Blanks | None] = [None] * len(timed)
     else:
         stages, done = list(known.stages), len(edits) - 1
@@ -148,16 +130,11 @@ def mixed_run(
         timed = [*known.timed, *(_timed(name, sources[name], spec, len(edits)) for name in late)]
         blanks = [*(run.blanks for run in known.sources), *(None for _ in late)]
     for number, edit in enumerate(edits[done:], done + 1):
-        change = Change(
-            at=edit.at,
-            weights=edit.weights,
-            removed=frozenset(edit.remove),
-            grown={
-                name: functools.partial(_grown, sources[name], spec, appended[number, name])
-                for name in edit.append
-            },
-        )
-        stage, timed = next_stage(timed, stages[-1], change, number, rule)
+        grow = {
+            name: functools.partial(_grown, sources[name], spec, appended[number, name])
+            for name in edit.append
+        }
+        stage, timed = next_stage(timed, stages[-1], edit, number, spec, grow)
         stages.append(stage)
         for name in sorted({name for name, _ in edit.quarantine}):
             place = names.index(name)

@@ -21,7 +21,6 @@ from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.levanter_rule import are_counts, block_counts
 from tokenloom.mixture.merge import LONGEST
-from tokenloom.mixture.stages import Rule
 from tokenloom.random.keys import check_seed
 
 RULES = ("least_consumed", "weights", "rounds", "round_robin", "random", "levanter")
@@ -195,18 +194,14 @@ class MixSpec:
         return found.get(name) if isinstance(found, Mapping) else found
 
     @property
-    def as_rule(self) -> Rule:
-        """How sources are merged."""
-        blocks = self.rule in ("rounds", "random", "levanter")
-        return Rule(
-            midpoint=self.rule in ("weights", "rounds", "random", "levanter"),
-            listed=self.rule == "round_robin",
-            block=self.block if blocks else 0,
-            shuffled=self.rule in ("random", "levanter"),
-            stop=self.stop,
-            seed=self.seed or 0,
-            levanter=self.rule == "levanter",
-        )
+    def edges(self) -> int:
+        """An edit may come at multiples of this many examples; 0: anywhere."""
+        return self.block if self.rule in ("rounds", "random", "levanter") else 0
+
+    @property
+    def midpoint(self) -> bool:
+        """Whether items are merged by their middles, not by their starts."""
+        return self.rule in ("weights", "rounds", "random", "levanter")
 
 
 def no_edits() -> ConfigError:

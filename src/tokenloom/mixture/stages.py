@@ -30,6 +30,7 @@ from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.levanter_rule import LevanterBlocks
 from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.order.run import SourceRun
 from tokenloom.random.keys import children, key
@@ -71,7 +72,7 @@ class TimedSource:
         costs: costs of all items it may show.
         declared: number of items after which it counts as exhausted; None is never.
         initial: what it had consumed before the run started.
-        joins: number of the change that adds it, 0 for the start.
+        joins: number of the edit that adds it, 0 for the start.
         run: its rows; time depends only on their costs.
     """
 
@@ -83,45 +84,8 @@ class TimedSource:
     joins: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What an edit changes.
-
-    Attributes:
-        at: the first index that it affects.
-        weights: new weights, by name.
-        removed: names of sources that end there.
-        grown: name of a source whose store grew → a function: given the source and the first item
-            concerned, answers the grown source.
-    """
-
-    at: int
-    weights: Mapping[str, float]
-    removed: frozenset[str]
-    grown: Mapping[str, Callable[[TimedSource, int], TimedSource]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How sources are merged.
-
-    Attributes:
-        midpoint: whether items are merged by their middles, not by their starts.
-        listed: whether ties go to the source that is listed first.
-        block: items of a block; 0 for no blocks.
-        shuffled: whether the items of a block come in a keyed order.
-        stop: "first_exhausted", "all_exhausted" or "restart".
-        seed: seed for ties and blocks.
-        levanter: whether blocks are Levanter's.
-    """
-
-    midpoint: bool
-    listed: bool
-    block: int
-    shuffled: bool
-    stop: str
-    seed: int
-    levanter: bool = False
+Grow = Callable[[TimedSource, int], TimedSource]
+"""Given a source whose store grew and the first item concerned, answers the grown source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,100 +116,112 @@ class Stage:
         return low, high if self.end is None else min(high, self.end)
 
 
-def first_stage(sources: Sequence[TimedSource], weights: Mapping[str, float], rule: Rule) -> Stage:
+def first_stage(sources: Sequence[TimedSource], spec: MixSpec) -> Stage:
     """The start of a run."""
-    if rule.levanter:
+    weights: Mapping[str, float] = spec.weights
+    if spec.rule == "levanter":
         nothing = np.zeros(len(sources), np.int64)
-        return _stage(0, sources, _of_counts(0, sources, weights, nothing, rule), rule)
+        return _stage(0, sources, _of_counts(0, sources, weights, nothing, spec), spec)
     clocks = [
         Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
         if not s.joins
         else Clock(s.name, NOTHING, 1.0)
         for s in sources
     ]
-    return _stage(0, sources, clocks, rule)
+    return _stage(0, sources, clocks, spec)
 
 
 def next_stage(
-    sources: Sequence[TimedSource], stage: Stage, change: Change, number: int, rule: Rule
+    sources: Sequence[TimedSource],
+    stage: Stage,
+    edit: Edit,
+    number: int,
+    spec: MixSpec,
+    grow: Mapping[str, Grow],
 ) -> tuple[Stage, list[TimedSource]]:
-    """The stage that starts with change `number`, and the sources from there on.
+    """The stage that starts with edit `number`, and the sources from there on.
 
     Args:
         sources: the sources until then; those that join now and are not in `stage` come last.
         stage: the stage before.
-        change: what changes.
-        number: the number of the change, from 1 on.
-        rule: how sources are merged.
+        edit: what changes.
+        number: the number of the edit, from 1 on.
+        spec: how sources are merged.
+        grow: how each source grows whose store did.
     """
-    _check(change, stage, rule)
-    grown = _grown(sources, stage, change)
-    if rule.levanter:
-        counts = stage.order.cut(change.at)
-        clocks = _of_counts(change.at, grown, change.weights, counts, rule)
+    _check(edit.at, stage, spec.edges)
+    grown = _grown(sources, stage, edit.at, grow)
+    if spec.rule == "levanter":
+        counts = stage.order.cut(edit.at)
+        clocks = _of_counts(edit.at, grown, edit.weights, counts, spec)
     else:
-        clocks = _changed(grown, stage, change, number)
-    return _stage(change.at, grown, clocks, rule), grown
+        clocks = _changed(grown, stage, edit, number)
+    return _stage(edit.at, grown, clocks, spec), grown
 
 
-def _grown(sources: Sequence[TimedSource], stage: Stage, change: Change) -> list[TimedSource]:
+def _grown(
+    sources: Sequence[TimedSource], stage: Stage, at: int, grow: Mapping[str, Grow]
+) -> list[TimedSource]:
     """The sources with their appended documents; the costs of shown items stay the same."""
-    if not change.grown:
+    if not grow:
         return list(sources)
     made = []
-    counts = stage.merge.cut(change.at).tolist()
+    counts = stage.merge.cut(at).tolist()
     for source, k in itertools.zip_longest(sources, counts, fillvalue=0):
         assert isinstance(source, TimedSource)  # a stage never knows more sources
-        grow = change.grown.get(source.name)
-        made.append(source if grow is None else grow(source, k))
+        grows = grow.get(source.name)
+        made.append(source if grows is None else grows(source, k))
     return made
 
 
-def _check(change: Change, stage: Stage, rule: Rule) -> None:
-    if change.at < stage.at:
+def check_moment(at: int, before: int, end: int | None) -> None:
+    """Refuse an edit before the last one, or after the end of the run."""
+    if at < before:
         raise ConfigError(
-            f"edit: at={change.at:,} is before the last edit (at={stage.at:,}), which cannot be "
-            f"undone. Allowed: {stage.at:,} or more."
+            f"edit: at={at:,} is before the last edit (at={before:,}), which cannot be undone. "
+            f"Allowed: {before:,} or more."
         )
-    if change.at > stage.merge.longest:
+    if end is not None and at > end:
         raise ConfigError(
-            f"edit: at={change.at:,} is further than a run can be counted, allowed: at most "
-            f"{stage.merge.longest:,}."
-        )
-    if stage.end is not None and change.at > stage.end:
-        raise ConfigError(
-            f"edit: at={change.at:,} is after the end of the run, which has {stage.end:,} examples."
+            f"edit: at={at:,} is after the end of the run, which has {end:,} examples."
             " Give an earlier one."
         )
-    if rule.block and change.at % rule.block:
-        low = change.at // rule.block * rule.block
+
+
+def _check(at: int, stage: Stage, block: int) -> None:
+    check_moment(at, stage.at, stage.end)
+    if at > stage.merge.longest:
         raise ConfigError(
-            f"edit: at={change.at:,} is inside a block of {rule.block:,} examples, whose shares "
+            f"edit: at={at:,} is further than a run can be counted, allowed: at most "
+            f"{stage.merge.longest:,}."
+        )
+    if block and at % block:
+        low = at // block * block
+        raise ConfigError(
+            f"edit: at={at:,} is inside a block of {block:,} examples, whose shares "
             "the rules 'rounds', 'random' and 'levanter' decide as a whole. Allowed: its edges, "
-            f"{low:,} or {low + rule.block:,}. The rules 'weights' and 'least_consumed' take an "
+            f"{low:,} or {low + block:,}. The rules 'weights' and 'least_consumed' take an "
             "edit anywhere."
         )
 
 
-def _changed(
-    sources: Sequence[TimedSource], stage: Stage, change: Change, number: int
-) -> list[Clock]:
+def _changed(sources: Sequence[TimedSource], stage: Stage, edit: Edit, number: int) -> list[Clock]:
     """The clocks after a cut."""
-    counts = stage.merge.cut(change.at).tolist()
-    now = stage.merge.moment(change.at)
+    counts = stage.merge.cut(edit.at).tolist()
+    now = stage.merge.moment(edit.at)
     made = []
 
     def joined(source: TimedSource) -> Clock:
-        return Clock(source.name, source.costs, change.weights[source.name], base=now)
+        return Clock(source.name, source.costs, edit.weights[source.name], base=now)
 
     for source, clock, k in zip(sources, stage.merge.clocks, counts, strict=False):
         if source.joins == number:
             made.append(joined(source))
             continue
-        ends = source.name in change.removed
-        costs = source.costs if source.name in change.grown else clock.costs
+        ends = source.name in edit.remove
+        costs = source.costs if source.name in edit.append else clock.costs
         kept = replace(clock, first=k, costs=EqualCosts(1, k) if ends else costs)
-        weight = change.weights.get(source.name, clock.weight)
+        weight = edit.weights.get(source.name, clock.weight)
         if not ends and weight != clock.weight:
             consumed = clock.costs.upto(k)
             pending = clock.base + (consumed - clock.ref) / clock.weight
@@ -260,30 +236,33 @@ def _of_counts(
     sources: Sequence[TimedSource],
     weights: Mapping[str, float],
     counts: Int64,
-    rule: Rule,
+    spec: MixSpec,
 ) -> list[Clock]:
     """The clocks of a stage of Levanter's: a block takes one unit of time, and all start anew."""
     made = []
     for source, k in zip(sources, counts.tolist(), strict=True):
         weight = weights.get(source.name, 0.0)
         costs = source.costs if weight else EqualCosts(1, k)
-        base = float(at // rule.block)
+        base = float(at // spec.edges)
         made.append(Clock(source.name, costs, weight or 1.0, base=base, ref=k, first=k))
     return made
 
 
-def _stage(at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], rule: Rule) -> Stage:
-    merge = Merge(clocks, seed=rule.seed, midpoint=rule.midpoint, listed=rule.listed)
-    end = _end(sources, merge, rule.stop)
-    if not rule.block:
+def _stage(
+    at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], spec: MixSpec
+) -> Stage:
+    seed, block, listed = spec.seed or 0, spec.edges, spec.rule == "round_robin"
+    merge = Merge(clocks, seed=seed, midpoint=spec.midpoint, listed=listed)
+    end = _end(sources, merge, spec.stop)
+    if not block:
         return Stage(at, end, merge, merge)
-    if rule.levanter:
+    if spec.rule == "levanter":
         # floats tell the items of two blocks apart up to here
-        merge.longest = min(merge.longest, EXACT_BLOCKS * rule.block)
+        merge.longest = min(merge.longest, EXACT_BLOCKS * block)
         drawn = [clock.weight if clock.costs.n is None else 0 for clock in clocks]
-        order = LevanterBlocks(np.array(drawn, np.int64), merge.cut(at), at, rule.seed)
-        return Stage(at, None if end is None else -(-end // rule.block) * rule.block, order, merge)
-    rounds = Rounds(merge, rule.block, end, shuffled=rule.shuffled, seed=rule.seed)
+        order = LevanterBlocks(np.array(drawn, np.int64), merge.cut(at), at, seed)
+        return Stage(at, None if end is None else -(-end // block) * block, order, merge)
+    rounds = Rounds(merge, block, end, shuffled=spec.rule != "rounds", seed=seed)
     return Stage(at, end, rounds, merge)
 
 

@@ -1,8 +1,7 @@
-"""The random numbers of Levanter's orders: JAX keys without JAX, and NumPy's PCG64 written out.
+"""The random numbers of Levanter's orders: JAX keys without JAX, and bounded integers of NumPy.
 
-`numpy.random` decides no order here, because its distributions may change with a release. `Words`
-implements the published algorithms (O'Neill 2014, XSL-RR on 128 bits; Lemire 2019 for bounds) in
-exact integers, and a test compares it with NumPy.
+NumPy promises that the words of `PCG64` stay the same, but its distributions may change with a
+release. So `Words` takes the words and draws from them itself (Lemire 2019).
 
 A JAX key is two 32-bit words; here it is one integer, ``high << 32 | low``. `folded`, `fold_in` and
 `split` follow the generator threefry2x32 in its partitionable form, the default since JAX 0.5
@@ -19,10 +18,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-_32, _64, _ALL = (1 << 32) - 1, (1 << 64) - 1, (1 << 128) - 1
-
-_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-
 
 class Words:
     """Bounded integers as ``numpy.random.Generator(PCG64(seed)).integers`` makes them.
@@ -36,12 +31,7 @@ class Words:
     """
 
     def __init__(self, seed: int) -> None:
-        words = _seed_words(seed)
-        self._step = words[2] << 65 & _ALL | words[3] << 1 | 1
-        self._state = 0
-        self._advance()
-        self._state = self._state + (words[0] << 64 | words[1]) & _ALL
-        self._advance()
+        self._stream = np.random.PCG64(seed)
         self._half: int | None = None
 
     def bounded(self, low: int, high: int) -> int:
@@ -63,49 +53,13 @@ class Words:
     def _word(self, bits: int) -> int:
         """The next word; the low half of a 64-bit word comes first."""
         if bits == 64:
-            return self._word64()
+            return int(self._stream.random_raw())
         if self._half is not None:
             half, self._half = self._half, None
             return half
-        word = self._word64()
+        word = int(self._stream.random_raw())
         self._half = word >> 32
-        return word & _32
-
-    def _word64(self) -> int:
-        """The next output of PCG64: the xor of the state's halves, rotated by its top bits."""
-        self._advance()
-        folded, turn = (self._state >> 64 ^ self._state) & _64, self._state >> 122
-        return (folded >> turn | folded << (64 - turn)) & _64
-
-    def _advance(self) -> None:
-        self._state = self._state * _MULTIPLIER + self._step & _ALL
-
-
-def _seed_words(seed: int) -> list[int]:
-    """``SeedSequence(seed).generate_state(4, uint64)``: every bit depends on the whole seed."""
-    hashed = _Hash(0x43B0D7E5, 0x931E8875)
-    pool = [hashed(word) for word in (seed, 0, 0, 0)]
-    for source in range(4):
-        for target in range(4):
-            if source != target:
-                mixed = 0xCA01F9DD * pool[target] - 0x4973F715 * hashed(pool[source]) & _32
-                pool[target] = mixed ^ mixed >> 16
-    drawn = _Hash(0x8B51F9DD, 0x58F38DED)
-    halves = [drawn(pool[i % 4]) for i in range(8)]
-    return [halves[2 * i] | halves[2 * i + 1] << 32 for i in range(4)]
-
-
-class _Hash:
-    """A hash of 32-bit words that changes with every call."""
-
-    def __init__(self, constant: int, factor: int) -> None:
-        self._constant, self._factor = constant, factor
-
-    def __call__(self, value: int) -> int:
-        value ^= self._constant
-        self._constant = self._constant * self._factor & _32
-        value = value * self._constant & _32
-        return value ^ value >> 16
+        return word & _LOW
 
 
 UInt64 = NDArray[np.uint64]

@@ -42,6 +42,8 @@ from tokenloom.trace.cell_runs import cell_runs
 
 Column = NDArray[Any]
 
+Offsets = tuple[int, int]
+
 CELLS = ("column", "start", "length", "label_only", "inserted", "blank")  # of a place
 
 
@@ -248,23 +250,14 @@ def _found(asked: Search, epoch: int, rows: Int64, item: Int64, index: Int64) ->
 def _epochs(asked: Search) -> Iterator[int]:
     """The epochs that may show the document, ascending, until the run ends."""
     phases, layout, first = asked.source.phases, asked.source.layout, asked.first_epoch
-    last = int(phases.epoch[-1])  # the epochs from here on are alike
+    last, parts = int(phases.epoch[-1]), len(layout.phases)  # the epochs from `last` on are alike
+    goes_on = parts == 1 or can_show(layout, parts - 1, asked.document, asked.tokens)
     for epoch in itertools.count(first) if asked.epochs is None else asked.epochs:
         if epoch < first:
             continue
-        if not asked.reaches(epoch):
-            return
-        if epoch >= last and not can_show(layout, _phase(asked), asked.document, asked.tokens):
+        if not asked.reaches(epoch) or (epoch >= last and not goes_on):
             return
         yield epoch
-
-
-def _phase(asked: Search) -> int:
-    """The last phase of the layout; a source that grew has a single one."""
-    return len(asked.source.layout.phases) - 1
-
-
-Offsets = tuple[int, int]
 
 
 def can_show(layout: Layout, phase: int, document: int, tokens: Offsets | None) -> bool:

@@ -62,9 +62,9 @@ class ItemLaws:
         self.not_looked_at: list[str] = []
         self._is_ordered = True
         if run.rule is not None and self._mix is not None:
-            rule = run.rule.as_rule
-            self.block = rule.block or 1
-            self._is_ordered = not rule.shuffled and self._mix.shuffle is None
+            rule = run.rule
+            self.block = rule.edges or 1
+            self._is_ordered = rule.rule not in ("random", "levanter") and self._mix.shuffle is None
             self.low = -(-scope.first // self.block) * self.block
             if scope.last != self._mix.stages[-1].end:  # `take` may cut the last block
                 self.high = scope.last // self.block * self.block

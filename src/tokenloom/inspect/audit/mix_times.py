@@ -62,7 +62,7 @@ class MixTimes:
         self, run: MixedRun, rule: MixSpec, first: int, since: int, findings: Findings
     ) -> None:
         self._run, self._rule, self._findings = run, rule, findings
-        self._midpoint = rule.as_rule.midpoint
+        self._midpoint = rule.midpoint
         stage = self._stage_at(first)
         counts = stage.order.cut(first).tolist()
         late = len(run.sources) - len(counts)
@@ -139,7 +139,7 @@ class MixTimes:
     def _judge(
         self, indices: Int64, times: Float64, ties: NDArray[np.uint64], source: Int64
     ) -> None:
-        if self._rule.as_rule.block:
+        if self._rule.edges:
             self._judge_blocks(indices, times, source)
             return
         before = np.concatenate([[self._now.last], times[:-1]])
