@@ -31,8 +31,7 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.limits import limits
 from tokenloom.mixture.merge import Clock, Merge
-from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
-from tokenloom.order.prices import costs_of
+from tokenloom.order.costs import EqualCosts, SummedCosts, costs_of
 from tokenloom.order.run import source_run
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle
 from tokenloom.testing import tiny
@@ -60,7 +59,7 @@ SMALL, STORES = 1 << 15, 40  # tokens of a small store, and how many there are
 GROUP = 8192  # examples that a loader plans together
 
 
-class _Prices(Priced):
+class _Prices:
     """Rows of one epoch with prices of their own."""
 
     def __init__(self, rows: int, seed: int) -> None:
@@ -77,6 +76,12 @@ class _Prices(Priced):
     def is_steady(self, epoch: int) -> bool:
         """Every epoch has all rows."""
         return True
+
+    def whole(self, first: int, last: int) -> None:
+        """Rows must be visited."""
+
+    def by_rows(self, *_) -> None:
+        """Rows are added up in the order in which they come."""
 
 
 def run(folder: Path, size: str, command: str) -> list[Table]:

@@ -52,7 +52,7 @@ from tokenloom.limits import limits
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec, no_edits
-from tokenloom.order.prices import examples_for
+from tokenloom.order.costs import examples_for
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps, examples_of_step, row_of_step
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, Shuffle, parse_shuffle

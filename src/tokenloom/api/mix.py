@@ -22,7 +22,7 @@ from tokenloom.arguments import (
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.levanter_rule import block_counts
 from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
-from tokenloom.order.prices import TokenCount
+from tokenloom.order.costs import TokenCount
 
 
 @near_misses("mix", seed="Call .seed(3) on the mix.")

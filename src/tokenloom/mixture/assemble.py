@@ -20,8 +20,8 @@ from tokenloom.layout.layout import Layout
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.mixture.stages import TimedSource, check_moment, first_stage, next_stage
-from tokenloom.order.costs import Costs
-from tokenloom.order.prices import SpanCount, costs_of
+from tokenloom.order.costs import Costs, costs_of
+from tokenloom.order.prices import SpanCount
 from tokenloom.order.run import Blanks, SourceRun, grown_run, source_run
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.order.spec import SourceConfig

@@ -26,7 +26,7 @@ from tokenloom.limits import limits
 from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
-from tokenloom.order.prices import TokenCount
+from tokenloom.order.costs import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.handles import lazy

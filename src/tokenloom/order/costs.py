@@ -1,15 +1,10 @@
-"""Cumulative costs of items that differ: sums that are kept.
-
-One idea: where no formula gives ``C(k)``, the cost of the first k items of a source
-(`tokenloom.order.costs`), one sum for every 1,024 items of an epoch is kept, computed
-once per epoch and cached between processes; the items between two sums are added up on request.
-
-Cumulative costs of the items of a source, in the order in which they come.
+"""Cumulative costs of the items of a source, in the order in which they come.
 
 Item k of a source happens when everything before it has been consumed. So a run needs
 ``C(k)``, the cost of its first k items, and its inverse, from a cost to an item. If all rows cost
 the same, both are one multiplication or division. If one row of an epoch is short, its position is
-enough. Otherwise sums are kept (`tokenloom.order.costs`).
+enough. Otherwise one sum for every 1,024 items of an epoch is kept, computed once per epoch and
+cached between processes; the items between two sums are added up on request.
 """
 
 from __future__ import annotations
@@ -17,14 +12,15 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from tokenloom.arrays import Int64, with_newest
-from tokenloom.layout.layout import Phases
+from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
+from tokenloom.order.prices import PricedRun, RunPrices, SpanCount
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import cache_dir, remembered_array
@@ -35,237 +31,7 @@ ROW_SECONDS = 30e-9  # that adding up a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
 
-
-class Priced(Protocol):
-    """Items by epoch, each with a price."""
-
-    phases: Phases
-    most: int
-    """No item has a higher price."""
-
-    @property
-    def identity(self) -> dict[str, Any] | None:
-        """Names the items and their prices; None if their sums are not worth caching."""
-
-    def prices(self, first: int, last: int) -> Int64:
-        """The prices of items [first, last), in order."""
-
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase have the same total cost."""
-
-    def whole(self, first: int, last: int) -> int | None:
-        """The price of the epochs [first, last) of one phase; None if items must be visited."""
-
-    def by_rows(self, epoch: int, stride: int, reach: Callable[[int], None]) -> Int64 | None:
-        """The price of every `stride` items of an epoch, added up in the order of rows.
-
-        Rows that lie together are read together, which an order spreads over all memory. None if
-        that is not possible, or no faster.
-
-        Args:
-            epoch: the epoch.
-            stride: items that are added up.
-            reach: told how many items have been.
-        """
-
-
-class SummedCosts:
-    """Costs of items with individual prices.
-
-    Args:
-        priced: the items.
-        n: number of items; None is endless.
-    """
-
-    def __init__(self, priced: Priced, n: int | None) -> None:
-        self._priced = priced
-        self.most, self.n = priced.most, n
-        self._sums: dict[int, Int64] = {}
-        self._kept: dict[tuple[int, int], Int64] = {}
-        self._stride = limits().cost_stride_items
-        self._totals: dict[int, int] = {}
-        self._begins: dict[int, int] = {0: 0}
-
-    @property
-    def priced(self) -> Priced:
-        """The items."""
-        return self._priced
-
-    # -- epochs ----------------------------------------------------------------------------
-
-    def _length(self, epoch: int) -> int:
-        phases = self._priced.phases
-        return phases.start(epoch + 1) - phases.start(epoch)
-
-    def _total(self, epoch: int) -> int:
-        """The cost of a whole epoch."""
-        phases = self._priced.phases
-        if self._priced.is_steady(epoch):
-            first = int(phases.epoch[phases.of(epoch)])
-            if self._length(epoch) == self._length(first):
-                epoch = first
-        if epoch not in self._totals:
-            known = self._priced.whole(epoch, epoch + 1)
-            self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
-        return self._totals[epoch]
-
-    def _begin(self, epoch: int) -> int:
-        """C at the start of an epoch."""
-        known = self._begins.get(epoch)
-        if known is not None:
-            return known
-        phases = self._priced.phases
-        first = int(phases.epoch[phases.of(epoch)])
-        if epoch == first:
-            found = self._begin(epoch - 1) + self._total(epoch - 1)
-        elif self._priced.is_steady(epoch):
-            found = self._begin(first) + (epoch - first) * self._total(first)
-        elif (whole := self._priced.whole(first, epoch)) is not None:
-            found = self._begin(first) + whole
-        else:
-            last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
-            found = self._begins[last]
-            together = max(1, limits().cost_chunk_items // max(1, self._length(epoch)))
-            for low in range(last, epoch, together):
-                high = min(low + together, epoch)
-                found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
-                self._begins[high] = found
-        self._begins[epoch] = found
-        return found
-
-    def _sums_of(self, epoch: int) -> Int64:
-        """C inside an epoch at every stride, and at its end."""
-        found = self._sums.get(epoch)
-        if found is None:
-            found = self._recalled(epoch)
-            self._sums = with_newest(self._sums, epoch, found, limits().kept_cost_epochs)
-        return found
-
-    def _recalled(self, epoch: int) -> Int64:
-        """The same from the plan cache, if they are worth a file; else added up."""
-        length = self._length(epoch)
-        identity = self._priced.identity if length >= limits().min_cached_cost_items else None
-        if identity is None:
-            return self._added_up(epoch)
-        named = {**identity, "epoch": epoch, "rows": length, "stride": self._stride}
-        shape = np.dtype(np.int64), -(-length // self._stride) + 1
-        return remembered_array("sums", named, shape, functools.partial(self._added_up, epoch))
-
-    def _added_up(self, epoch: int) -> Int64:
-        parts = self._strides_of(epoch)
-        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
-
-    def _strides_of(self, epoch: int) -> Iterator[Int64]:
-        """The cost of each stride of an epoch, in parts."""
-        length = self._length(epoch)
-        chunk = self._whole_strides(limits().cost_chunk_items)
-        shown = None if length >= limits().min_progress_cost_items else False
-        if shown is None:
-            log.info(
-                "adding up the costs of %s rows of epoch %s: it is done once, in about %.0f s, and "
-                "kept in %s",
-                f"{length:,}",
-                f"{epoch:,}",
-                length * ROW_SECONDS,
-                cache_dir(),
-            )
-        with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
-            known = self._priced.by_rows(epoch, self._stride, progress.reach)
-            if known is not None:
-                yield known
-                return
-            for low in range(0, length, chunk):
-                yield self._strides(epoch, low, chunk)
-                progress.reach(min(low + chunk, length))
-
-    def _strides(self, epoch: int, low: int, count: int) -> Int64:
-        """The cost of each stride of up to `count` items, starting at item `low`."""
-        some = self._inside(epoch, low, count)
-        found: Int64 = np.add.reduceat(some, np.arange(0, len(some), self._stride))
-        return found
-
-    def _whole_strides(self, items: int) -> int:
-        """About that many items, a multiple of the stride."""
-        return max(1, items // self._stride) * self._stride
-
-    def _inside(self, epoch: int, low: int, count: int) -> Int64:
-        """Prices of up to `count` items of an epoch, starting at item `low`."""
-        begin = self._priced.phases.start(epoch)
-        last = begin + min(low + count, self._length(epoch))
-        return self._priced.prices(begin + low, last)
-
-    def _stretch(self, epoch: int, number: int) -> Int64:
-        """C inside an epoch before each item of one stretch, and after the last."""
-        found = self._kept.get((epoch, number))
-        if found is None:
-            some = self._inside(epoch, number * self._stride, self._stride)
-            before = self._sums_of(epoch)[number] if number else 0  # an epoch starts with nothing
-            found = np.concatenate([[0], np.cumsum(some)]) + before
-            self._kept = with_newest(self._kept, (epoch, number), found, limits().kept_cost_strides)
-        return found
-
-    # -- items -----------------------------------------------------------------------------
-
-    @lazy
-    def mean(self) -> float:
-        """See `Costs`."""
-        return self._total(0) / max(1, self._length(0))
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        epoch, inside = self._priced.phases.place(k)
-        number, rest = divmod(inside, self._stride)
-        stretch = self._stretch(epoch, number)
-        before = int(stretch[rest])
-        return self._begin(epoch) + before, int(stretch[rest + 1]) - before
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        epoch, inside = self._priced.phases.place(k)
-        if not inside:
-            return self._begin(epoch)
-        number, rest = divmod(inside, self._stride)
-        if not rest:
-            return self._begin(epoch) + int(self._sums_of(epoch)[number])
-        return self._begin(epoch) + int(self._stretch(epoch, number)[rest])
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        return self._priced.prices(first, last) if first < last else np.empty(0, np.int64)
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        if cost <= 0:
-            return 0
-        phases, low = self._priced.phases, self._epoch_at(cost)
-        # sums are integers: a float would turn all of them into floats, at every call
-        inside = math.ceil(min(cost - self._begin(low), LARGEST))
-        sums = self._sums_of(low)
-        number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
-        found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
-        k = phases.start(low) + number * self._stride + found
-        return k if self.n is None else min(k, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        if cost <= 0:
-            return 0.0
-        epoch = self._epoch_at(cost)
-        begin, total = self._begin(epoch), self._total(epoch)
-        part = min(1.0, (cost - begin) / max(1, total))
-        k = self._priced.phases.start(epoch) + part * self._length(epoch)
-        return k if self.n is None else min(k, float(self.n))
-
-    def _epoch_at(self, cost: float) -> int:
-        """The last epoch that starts before a cost is reached."""
-        phases = self._priced.phases
-        low, high = 0, 1
-        while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
-        return low
+MOST = 1 << 62  # examples
 
 
 class Costs(Protocol):
@@ -397,3 +163,273 @@ class ShortLastCosts:
     def near(self, cost: float) -> float:
         """See `Costs`."""
         return float(self.before(cost))
+
+
+class SummedCosts:
+    """Costs of items with individual prices.
+
+    Args:
+        priced: the items.
+        n: number of items; None is endless.
+    """
+
+    def __init__(self, priced: RunPrices, n: int | None) -> None:
+        self._priced = priced
+        self.most, self.n = priced.most, n
+        self._sums: dict[int, Int64] = {}
+        self._kept: dict[tuple[int, int], Int64] = {}
+        self._stride = limits().cost_stride_items
+        self._totals: dict[int, int] = {}
+        self._begins: dict[int, int] = {0: 0}
+
+    # -- epochs ----------------------------------------------------------------------------
+
+    def _length(self, epoch: int) -> int:
+        phases = self._priced.phases
+        return phases.start(epoch + 1) - phases.start(epoch)
+
+    def _total(self, epoch: int) -> int:
+        """The cost of a whole epoch."""
+        phases = self._priced.phases
+        if self._priced.is_steady(epoch):
+            first = int(phases.epoch[phases.of(epoch)])
+            if self._length(epoch) == self._length(first):
+                epoch = first
+        if epoch not in self._totals:
+            known = self._priced.whole(epoch, epoch + 1)
+            self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
+        return self._totals[epoch]
+
+    def _begin(self, epoch: int) -> int:
+        """C at the start of an epoch."""
+        known = self._begins.get(epoch)
+        if known is not None:
+            return known
+        phases = self._priced.phases
+        first = int(phases.epoch[phases.of(epoch)])
+        if epoch == first:
+            found = self._begin(epoch - 1) + self._total(epoch - 1)
+        elif self._priced.is_steady(epoch):
+            found = self._begin(first) + (epoch - first) * self._total(first)
+        elif (whole := self._priced.whole(first, epoch)) is not None:
+            found = self._begin(first) + whole
+        else:
+            last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
+            found = self._begins[last]
+            together = max(1, limits().cost_chunk_items // max(1, self._length(epoch)))
+            for low in range(last, epoch, together):
+                high = min(low + together, epoch)
+                found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
+                self._begins[high] = found
+        self._begins[epoch] = found
+        return found
+
+    def _sums_of(self, epoch: int) -> Int64:
+        """C inside an epoch at every stride, and at its end."""
+        found = self._sums.get(epoch)
+        if found is None:
+            found = self._recalled(epoch)
+            self._sums = with_newest(self._sums, epoch, found, limits().kept_cost_epochs)
+        return found
+
+    def _recalled(self, epoch: int) -> Int64:
+        """The same from the plan cache, if they are worth a file; else added up."""
+        length = self._length(epoch)
+        identity = self._priced.identity if length >= limits().min_cached_cost_items else None
+        if identity is None:
+            return self._added_up(epoch)
+        named = {**identity, "epoch": epoch, "rows": length, "stride": self._stride}
+        shape = np.dtype(np.int64), -(-length // self._stride) + 1
+        return remembered_array("sums", named, shape, functools.partial(self._added_up, epoch))
+
+    def _added_up(self, epoch: int) -> Int64:
+        """The same by adding up, with progress where there are many rows."""
+        length, stride = self._length(epoch), self._stride
+        shown = None if length >= limits().min_progress_cost_items else False
+        if shown is None:
+            log.info(
+                "adding up the costs of %s rows of epoch %s: it is done once, in about %.0f s, and "
+                "kept in %s",
+                f"{length:,}",
+                f"{epoch:,}",
+                length * ROW_SECONDS,
+                cache_dir(),
+            )
+        with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
+            sums = self._priced.by_rows(epoch, stride, progress.reach)
+            if sums is None:
+                parts, chunk = [], max(1, limits().cost_chunk_items // stride) * stride
+                for low in range(0, length, chunk):
+                    some = self._inside(epoch, low, chunk)
+                    parts.append(np.add.reduceat(some, np.arange(0, len(some), stride)))
+                    progress.reach(min(low + chunk, length))
+                sums = np.concatenate([np.empty(0, np.int64), *parts])
+        return np.cumsum(np.concatenate([[0], sums])).astype(np.int64)
+
+    def _inside(self, epoch: int, low: int, count: int) -> Int64:
+        """Prices of up to `count` items of an epoch, starting at item `low`."""
+        begin = self._priced.phases.start(epoch)
+        last = begin + min(low + count, self._length(epoch))
+        return self._priced.prices(begin + low, last)
+
+    def _stretch(self, epoch: int, number: int) -> Int64:
+        """C inside an epoch before each item of one stretch, and after the last."""
+        found = self._kept.get((epoch, number))
+        if found is None:
+            some = self._inside(epoch, number * self._stride, self._stride)
+            before = self._sums_of(epoch)[number] if number else 0  # an epoch starts with nothing
+            found = np.concatenate([[0], np.cumsum(some)]) + before
+            self._kept = with_newest(self._kept, (epoch, number), found, limits().kept_cost_strides)
+        return found
+
+    # -- items -----------------------------------------------------------------------------
+
+    @lazy
+    def mean(self) -> float:
+        """See `Costs`."""
+        return self._total(0) / max(1, self._length(0))
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        epoch, inside = self._priced.phases.place(k)
+        number, rest = divmod(inside, self._stride)
+        stretch = self._stretch(epoch, number)
+        before = int(stretch[rest])
+        return self._begin(epoch) + before, int(stretch[rest + 1]) - before
+
+    def upto(self, k: int) -> int:
+        """See `Costs`."""
+        epoch, inside = self._priced.phases.place(k)
+        if not inside:
+            return self._begin(epoch)
+        number, rest = divmod(inside, self._stride)
+        if not rest:
+            return self._begin(epoch) + int(self._sums_of(epoch)[number])
+        return self._begin(epoch) + int(self._stretch(epoch, number)[rest])
+
+    def items(self, first: int, last: int) -> Int64:
+        """See `Costs`."""
+        return self._priced.prices(first, last) if first < last else np.empty(0, np.int64)
+
+    def before(self, cost: float) -> int:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0
+        phases, low = self._priced.phases, self._epoch_at(cost)
+        # sums are integers: a float would turn all of them into floats, at every call
+        inside = math.ceil(min(cost - self._begin(low), LARGEST))
+        sums = self._sums_of(low)
+        number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
+        found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
+        k = phases.start(low) + number * self._stride + found
+        return k if self.n is None else min(k, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0.0
+        epoch = self._epoch_at(cost)
+        begin, total = self._begin(epoch), self._total(epoch)
+        part = min(1.0, (cost - begin) / max(1, total))
+        k = self._priced.phases.start(epoch) + part * self._length(epoch)
+        return k if self.n is None else min(k, float(self.n))
+
+    def _epoch_at(self, cost: float) -> int:
+        """The last epoch that starts before a cost is reached."""
+        phases = self._priced.phases
+        low, high = 0, 1
+        while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
+        return low
+
+
+def costs_of(
+    run: PricedRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
+) -> Costs:
+    """The costs of a run's items.
+
+    Args:
+        run: the items.
+        cost: "rows", "tokens" or "loss_tokens".
+        n: number of items; None is endless.
+        count: counts the trained tokens, for "loss_tokens".
+        least: the minimum cost of an item.
+    """
+    if cost == "rows":
+        return EqualCosts(1, n)
+    if cost == "loss_tokens":
+        assert count is not None
+        return SummedCosts(RunPrices(run, least, count), n)
+    _layout, each = run.layout, run.layout.row_tokens
+    if each is None:
+        return SummedCosts(RunPrices(run, least), n)
+    usual, short = (max(least, size) for size in each)
+    if usual == short or run.rows <= 1:
+        return EqualCosts(short, n)
+
+    def place(epoch: int) -> int:
+        """The position of the last row, the short one."""
+        return int(run.order(epoch).inverse(np.array([run.rows - 1]))[0])
+
+    return ShortLastCosts(usual, short, run.rows, place, n)
+
+
+class TokenCount:
+    """The number of stored tokens in the first examples of a run.
+
+    If rows have different numbers of tokens and a request continues in the epoch of the last one,
+    only the examples since then are counted.
+    """
+
+    def __init__(self, run: PricedRun) -> None:
+        self._costs = costs_of(run, "tokens", None, least=0) if run.rows else None
+        self._run, self._phases = run, run.phases
+        self._known = 0, 0  # examples, tokens
+
+    def upto(self, examples: int) -> int:
+        """Tokens of the first `examples`."""
+        costs = self._costs
+        if costs is None:
+            return 0
+        known, tokens = self._known
+        epoch = self._phases.place(known)[0]
+        end = min(known + limits().cost_chunk_items, self._phases.start(epoch + 1))
+        if isinstance(costs, SummedCosts) and known <= examples <= end:
+            tokens += int(costs.items(known, examples).sum())
+        else:
+            tokens = costs.upto(examples)
+        self._known = examples, tokens
+        return tokens
+
+    def of_epoch(self) -> int:
+        """Tokens of one epoch; if phases differ, of an epoch of the last one."""
+        phases = self._phases
+        epoch = int(phases.epoch[-1])
+        return self.upto(phases.start(epoch + 1)) - self.upto(phases.start(epoch))
+
+    def of(self, items: Int64) -> int:
+        """Tokens of these items."""
+        if not len(items):
+            return 0
+        return int(self._run.layout.costs(*self._run.locate(items)).sum())
+
+
+def examples_for(tokens: int, tokens_in: Callable[[int], int], n: int | None) -> int:
+    """The number of leading examples needed to reach `tokens` tokens; n if they have fewer.
+
+    >>> examples_for(10, lambda examples: 4 * examples, None)
+    3
+    """
+    if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
+        raise ConfigError(f"take: found tokens={tokens!r}, allowed: an integer, 0 or more.")
+    most = MOST if n is None else n
+    low, high = 0, min(1, most)
+    while high < most and tokens_in(high) < tokens:
+        low, high = high, min(2 * high, most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tokens_in(middle) >= tokens else (middle + 1, high)
+    return low

@@ -14,19 +14,15 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64
 from tokenloom.documents.line import Line
-from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
-
-MOST = 1 << 62  # examples
 
 
 class PricedRun(Protocol):
@@ -78,11 +74,11 @@ class RunPrices:
         self.most = run.layout.width
 
     def prices(self, first: int, last: int) -> Int64:
-        """See `Priced`."""
+        """The prices of items [first, last), in order."""
         return np.maximum(self._of(*self._run.rows_from(first, last)), self._least)
 
     def whole(self, first: int, last: int) -> int | None:
-        """See `Priced`."""
+        """The price of the epochs [first, last) of one phase; None if items must be visited."""
         layout = self._run.layout
         if self._counter is None and isinstance(layout, Spliced):
             rows = self.phases.start(last) - self.phases.start(last - 1)
@@ -94,7 +90,16 @@ class RunPrices:
         return self._stored
 
     def by_rows(self, epoch: int, stride: int, reach: Callable[[int], None]) -> Int64 | None:
-        """See `Priced`; an order of blocks keeps rows together anyway."""
+        """The price of every `stride` items of an epoch, added up in the order of rows.
+
+        Rows that lie together are read together, which an order spreads over all memory. None if
+        that is not possible, or no faster: an order of blocks keeps rows together anyway.
+
+        Args:
+            epoch: the epoch.
+            stride: items that are added up.
+            reach: called with the number of items that were added.
+        """
         chunk = limits().cost_chunk_items
         layout, order, phases = self._run.layout, self._run.order(epoch), self.phases
         rows = phases.start(epoch + 1) - phases.start(epoch)
@@ -161,100 +166,14 @@ class RunPrices:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See `Priced`."""
+        """Names the items and their prices."""
         render = None if self._counter is None else self._counter.identity
         return {**self._run.identity, "least": self._least, "render": render}
 
     def is_steady(self, epoch: int) -> bool:
-        """See `Priced`; epochs with equally many tokens may train other numbers of them."""
+        """Whether all epochs of that epoch's phase have the same total cost.
+
+        Epochs with equally many tokens may train other numbers of them.
+        """
         layout = self._run.layout
         return layout.is_steady(epoch) and (self._counter is None or layout.is_constant)
-
-
-def costs_of(
-    run: PricedRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
-) -> Costs:
-    """The costs of a run's items.
-
-    Args:
-        run: the items.
-        cost: "rows", "tokens" or "loss_tokens".
-        n: number of items; None is endless.
-        count: counts the trained tokens, for "loss_tokens".
-        least: the minimum cost of an item.
-    """
-    if cost == "rows":
-        return EqualCosts(1, n)
-    if cost == "loss_tokens":
-        assert count is not None
-        return SummedCosts(RunPrices(run, least, count), n)
-    _layout, each = run.layout, run.layout.row_tokens
-    if each is None:
-        return SummedCosts(RunPrices(run, least), n)
-    usual, short = (max(least, size) for size in each)
-    if usual == short or run.rows <= 1:
-        return EqualCosts(short, n)
-
-    def place(epoch: int) -> int:
-        """The position of the last row, the short one."""
-        return int(run.order(epoch).inverse(np.array([run.rows - 1]))[0])
-
-    return ShortLastCosts(usual, short, run.rows, place, n)
-
-
-class TokenCount:
-    """The number of stored tokens in the first examples of a run.
-
-    If rows have different numbers of tokens and a request continues in the epoch of the last one,
-    only the examples since then are counted.
-    """
-
-    def __init__(self, run: PricedRun) -> None:
-        self._costs = costs_of(run, "tokens", None, least=0) if run.rows else None
-        self._run, self._phases = run, run.phases
-        self._known = 0, 0  # examples, tokens
-
-    def upto(self, examples: int) -> int:
-        """Tokens of the first `examples`."""
-        costs = self._costs
-        if costs is None:
-            return 0
-        known, tokens = self._known
-        epoch = self._phases.place(known)[0]
-        end = min(known + limits().cost_chunk_items, self._phases.start(epoch + 1))
-        if isinstance(costs, SummedCosts) and known <= examples <= end:
-            tokens += int(costs.items(known, examples).sum())
-        else:
-            tokens = costs.upto(examples)
-        self._known = examples, tokens
-        return tokens
-
-    def of_epoch(self) -> int:
-        """Tokens of one epoch; if phases differ, of an epoch of the last one."""
-        phases = self._phases
-        epoch = int(phases.epoch[-1])
-        return self.upto(phases.start(epoch + 1)) - self.upto(phases.start(epoch))
-
-    def of(self, items: Int64) -> int:
-        """Tokens of these items."""
-        if not len(items):
-            return 0
-        return int(self._run.layout.costs(*self._run.locate(items)).sum())
-
-
-def examples_for(tokens: int, tokens_in: Callable[[int], int], n: int | None) -> int:
-    """The number of leading examples needed to reach `tokens` tokens; n if they have fewer.
-
-    >>> examples_for(10, lambda examples: 4 * examples, None)
-    3
-    """
-    if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
-        raise ConfigError(f"take: found tokens={tokens!r}, allowed: an integer, 0 or more.")
-    most = MOST if n is None else n
-    low, high = 0, min(1, most)
-    while high < most and tokens_in(high) < tokens:
-        low, high = high, min(2 * high, most)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tokens_in(middle) >= tokens else (middle + 1, high)
-    return low

@@ -34,9 +34,9 @@ from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder, golden
+from tokenloom.order.costs import MOST, TokenCount
 from tokenloom.order.epochs import EpochOrders, FreshEpochs, GrownEpochs
 from tokenloom.order.orders import Order
-from tokenloom.order.prices import MOST, TokenCount
 from tokenloom.order.shuffle import FullShuffle, Shuffle
 from tokenloom.order.spec import LayoutSpec, make_layout
 from tokenloom.order.working_set import WorkingSet
