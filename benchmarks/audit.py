@@ -1,9 +1,8 @@
 """Audits: plan rows per CPU-minute, and the array audit beside the loader that makes the same rows.
 
 A plan audit reads no token, so its store is large and only its lengths matter. An array audit makes
-every row as the loader does, reads what it must hold once more, and compares all of it: at best it
-takes as long as making it. Both are timed over the same rows in one interleaved run; pages are
-checked against their sums before.
+every row, reads what it must hold once more, and asks `check_batch` about every batch. Both are
+timed over the same rows in one interleaved run; pages are checked against their sums before.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ BATCH = 64
 # size → (tokens of the store, rows of a plan audit, tokens of an array audit, rounds)
 SIZES = {
     "tiny": (1 << 18, 2_000, 1 << 17, 1),
-    "small": (1 << 25, 100_000, 1 << 24, 3),
-    "default": (1 << 27, 500_000, 1 << 25, 5),
-    "full": (1 << 28, 2_000_000, 1 << 26, 9),
+    "small": (1 << 25, 100_000, 1 << 22, 3),
+    "default": (1 << 27, 500_000, 1 << 23, 5),
+    "full": (1 << 28, 2_000_000, 1 << 24, 9),
 }
 
 
@@ -88,13 +87,13 @@ def _arrays(store: tl.Store, cells: int, rounds: int, command: str) -> Table:
             rate(what, timing[what], done[title] / 1e6, "Mtok/CPU-s")
             for what in (f"loader, {title}", f"audit, {title}")
         )
-        found += [loader, want(against(audit, loader, "loader"), ">=", 0.5, of_ratio=True)]
+        found += [loader, against(audit, loader, "loader")]
     notes = [f"{cells:,} cells of each, all of {', '.join(ALL)}; batches of {BATCH}, no prefetch."]
     return Table(title="audit 2: arrays", command=command, rows=found, notes=notes)
 
 
 def _audited(made: tl.Dataset, rows: int) -> Callable[[], object]:
-    return lambda: _passed(audit_run(made, 0, rows))
+    return lambda: _passed(audit_run(made, 0, rows, arrays="all"))
 
 
 def _loaded(made: tl.Dataset, rows: int) -> Callable[[], object]:

@@ -126,10 +126,7 @@ class Limits:
     searched_first_items: int = 16  # for a place; then four times as many, and so on
     searched_chunk_items: int = 4096
     tally_chunk_tokens: int = 1 << 18
-    audit_piece_examples: int = 1 << 19
-    audit_piece_rendered_examples: int = 1 << 15
-    audit_chunk_examples: int = 1 << 16
-    audit_chunk_rendered_examples: int = 1 << 13
+    audit_chunk_examples: int = 1 << 14
     audit_chunk_cells: int = 1 << 18
     visited_examples: int = 1 << 19  # of a mix, looked up together; more are searched
     min_visited_sources: int = 32  # a mix of fewer is searched as fast

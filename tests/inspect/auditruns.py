@@ -20,13 +20,12 @@ def documents(seed: int, count: int, longest: int = 20) -> list[list[int]]:
     return [one if number % 3 else [*one, 3] for number, one in enumerate(made)]
 
 
-def store_of(root: Path, seed: int = 0, count: int = 40, *, weights: bool = False) -> tl.Store:
+def store_of(root: Path, seed: int = 0, count: int = 40) -> tl.Store:
     """A store of two shards whose inner chunks hold 16 tokens."""
     made = documents(seed, count)
-    columns = {"loss_weights": ("float32", lambda ids: ids % 3 / 2)} if weights else None
     half = count // 2
     shards = [made[:half], made[half:]]
-    write_store(root, shards, inner=16, chunk_tokens=32, columns=columns)
+    write_store(root, shards, inner=16, chunk_tokens=32)
     return tl.open(root, cache_bytes=1 << 20)
 
 

@@ -1,4 +1,4 @@
-"""Defects planted into runs, renderers and batches that are otherwise right.
+"""Defects planted into runs and batches that are otherwise right.
 
 A planted run answers like the one it wraps, except where a defect says otherwise. What an audit
 compares it with (stores, layouts, orders, edits) is left alone.
@@ -59,37 +59,16 @@ def moved(run, mapping):
     )
 
 
-class PlantedRenderer:
-    """A renderer whose batches go through a function before anyone sees them."""
-
-    def __init__(self, inner, spoil):
-        self._inner, self._spoil = inner, spoil
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-    def batches(self, plan, cuts, **options):
-        return [
-            PlantedBatch(pending, self._spoil)
-            for pending in self._inner.batches(plan, cuts, **options)
-        ]
-
-
-class PlantedBatch:
-    def __init__(self, pending, spoil):
-        self._pending, self._spoil = pending, spoil
-
-    def make(self, **options):
-        batch = self._pending.make(**options)
-        self._spoil(batch)
-        return batch
-
-
 def with_arrays(run, spoil):
     """A copy of a dataset whose batches are spoiled: `spoil(batch)` changes arrays in place."""
     made = copy.copy(run)
-    inner = run.renderer
-    made.renderer = lambda **options: PlantedRenderer(inner(**options), spoil)
+
+    def batch(indices):
+        found = run.batch(indices)
+        spoil(found)
+        return found
+
+    made.batch = batch
     return made
 
 

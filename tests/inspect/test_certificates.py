@@ -19,6 +19,7 @@ from refusals import refused
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import Certificate, audit_run, check_certificate
+from tokenloom.inspect.audit import certificate
 from tokenloom.testing import numpy_alone
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +109,7 @@ def test_a_moved_store_has_the_same_certificate(run, store, tmp_path):
 # -- computed again ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"arrays": False}, {"arrays": "sample"}, {"sample": 40}])
+@pytest.mark.parametrize("options", [{}, {"arrays": False}, {"arrays": "all"}, {"sample": 40}])
 def test_a_certificate_is_checked_in_part_and_in_full(run, options):
     found = audit_run(run, **options)
     text = json.dumps(found.as_json())
@@ -166,9 +167,27 @@ def test_what_is_no_certificate_is_refused_with_its_place(run):
 def test_rows_that_are_not_there_are_refused(run, store):
     refused(lambda: audit_run(run, 0, 10_000), ConfigError, "last", "10,000")
     refused(lambda: audit_run(run, 9, 3), ConfigError, "first", 9)
-    refused(lambda: audit_run(run, arrays="all"), ConfigError, "arrays", "'all'")
+    refused(lambda: audit_run(run, arrays="some"), ConfigError, "arrays", "'some'")
     endless = tl.mix({"a": store.windows(4).epochs(None), "b": store.windows(4)})
     refused(lambda: audit_run(endless), ConfigError, "last")
+
+
+def test_of_more_tokens_than_a_bound_some_rows_are_rendered_and_the_certificate_gives_the_odds(
+    run, monkeypatch
+):
+    monkeypatch.setattr(certificate, "WHOLE_TOKENS", len(run) * SEQ_LEN // 4)
+    found = audit_run(run)
+    assert found.scope.arrays == "sample"
+    assert 0 < found.counts["rendered"] < found.counts["rows"] == len(run)
+    assert found.laws["coverage"].looked_at
+    most = max(map(int, found.missed))
+    assert found.missed[str(most)] <= 0.01 < found.missed["1"]
+    assert f"fewer than {most:,} of {len(run):,} rows are defective" in str(found)
+    assert check_certificate(found, run).ok
+    assert check_certificate(found, run, full=True).ok
+    whole = audit_run(run, arrays="all")
+    assert whole.counts["rendered"] == len(run)
+    assert not whole.missed
 
 
 def test_the_chance_that_a_sample_misses_a_defect_is_the_hypergeometric_one(run):

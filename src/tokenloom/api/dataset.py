@@ -940,8 +940,9 @@ class Dataset:
             first: the first example to look at; default: 0.
             last: the example after the last one; default: the end of the run, or of the first epoch
                 of an endless run of one source.
-            arrays: True renders every row and judges every cell; "sample" renders a keyed 64th of
-                them; False reads no token.
+            arrays: True renders every row of up to 2^26 tokens and judges every cell; of more
+                tokens it renders a keyed sample of about as many. "all" renders every row; False
+                reads no token.
             sample: look at this many rows only, a keyed sample of the range.
             seed: names the samples.
             progress: show a bar; default: if standard error is a terminal.

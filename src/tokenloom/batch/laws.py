@@ -147,6 +147,8 @@ def _from_starts(starts: Array, shape: tuple[int, ...]) -> Array:
 
 def _told(wrong: Bool, found: Any, right: Any) -> Breach:
     """Wrong cells [B, S] as a breach; `found`, `right`: text, an array, or a function of a cell."""
+    if not wrong.any():  # much faster than listing no cells
+        return Breach()
     rows, cells = np.nonzero(wrong)
 
     def text(what: Any, at: tuple[int, int]) -> str:

@@ -48,7 +48,7 @@ def audit(arguments: argparse.Namespace) -> int:
         run,
         arguments.first,
         arguments.last,
-        arrays=not arguments.plan_only,
+        arrays="all" if arguments.all else not arguments.plan_only,
         sample=arguments.sample,
         seed=arguments.seed,
         progress=progress,
@@ -63,7 +63,7 @@ def audit(arguments: argparse.Namespace) -> int:
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
     """Refuse options that would be ignored silently."""
     given = {name for name, value in vars(arguments).items() if value not in (None, False, [])}
-    own = {"first", "last", "plan_only", "sample", "output"}
+    own = {"first", "last", "plan_only", "all", "sample", "output"}
     if arguments.indices:
         odd, what = given & {*own, "description", "check", "full", "set"}, "--indices"
     elif arguments.check:

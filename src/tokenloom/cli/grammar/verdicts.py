@@ -133,7 +133,11 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
     look = audit.add_argument_group("what to look at")
     look.add_argument("--first", help="first row (default: 0)", **NUMBER)
     look.add_argument("--last", help="row after the last one (default: the end)", **NUMBER)
-    look.add_argument("--plan-only", action="store_true", help="read no token, render no row")
+    arrays = look.add_mutually_exclusive_group()
+    arrays.add_argument("--plan-only", action="store_true", help="read no token, render no row")
+    arrays.add_argument(
+        "--all", action="store_true", help="render every row, also of more than 2^26 tokens"
+    )
     look.add_argument("--sample", help="only N rows, a keyed sample", **NUMBER)
     look.add_argument("--seed", default=0, help="names the sample (default: 0)", **NUMBER)
     look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")

@@ -1,9 +1,9 @@
 """`audit_batches`: judges the batches of any loader by what they tell about themselves.
 
-One idea: a batch that names its rows (`index`) or its stretches of documents (`spans`) can be
-counted, and a batch that has arrays can be held to the laws of arrays. What a batch does not tell
-is not judged, and the verdict says so: without provenance nothing is known about rows that were
-lost, repeated or out of order.
+A batch that names its rows (`index`) or its stretches of documents (`spans`) can be counted, and a
+batch that has arrays can be held to the laws of arrays. What a batch does not tell is not judged,
+and the verdict says so: without provenance nothing is known about rows that were lost, repeated or
+out of order.
 
 With ``run=`` the batches must be those of a run of tokenloom, cell by cell: that judges what a
 trainer really got.
@@ -12,7 +12,7 @@ trainer really got.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,27 +20,31 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import integer
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64
+from tokenloom.batch.attention import to_numpy
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.check import BatchReport, check_batch
 from tokenloom.batch.laws import LAWS
 from tokenloom.batch.views.digest import digest_of, row_hashes
 from tokenloom.bind import unbind
-from tokenloom.errors import ConfigError
-from tokenloom.inspect.audit.array_audit import ArrayLaws, field_of
-from tokenloom.inspect.audit.index_counts import INDEX_LAWS, judge_indices, order_digest
-from tokenloom.inspect.audit.plan_laws import hidden_of, true_spans
-from tokenloom.inspect.audit.span_counts import SPAN_LAWS, SpanCounts, stretches_of
-from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, Findings, LawVerdict
-from tokenloom.layout.spans import Spans
+from tokenloom.errors import ConfigError, NoTrainedTokens
+from tokenloom.inspect.audit.counts import (
+    INDEX_LAWS,
+    SPAN_LAWS,
+    SpanCounts,
+    judge_indices,
+    order_digest,
+    stretches_of,
+)
+from tokenloom.inspect.audit.laws import Findings, LawVerdict
 
-__all__ = ["BatchAudit", "audit_batches"]
-
-Int64 = NDArray[np.int64]
+Array = NDArray[Any]
 
 MAX_EPOCHS = 1 << 20  # each is judged by itself, in tens of microseconds
 
 OF_BATCHES = (*LAWS, "shape", "dtype", "eos")
+
+COMPARED = ("tokens", "labels", "loss_mask", "loss_weights", "segment_ids", "position_ids")
 
 NO_PROVENANCE = (
     "lost, repeated and replayed rows: no batch has an index or spans, so only the laws of arrays "
@@ -153,7 +157,7 @@ class _BatchAudit:
         strict: bool,
         eos_id: int | None,
     ) -> None:
-        self._findings = Findings((*INDEX_LAWS, *SPAN_LAWS, *OF_BATCHES, *_OF_RUNS))
+        self._findings = Findings((*INDEX_LAWS, *SPAN_LAWS, *OF_BATCHES))
         self._run, self._epochs, self._eos = run, epochs, eos_id
         self._options: dict[str, Any] = {"label_layout": label_layout, "strict": strict}
         self._spans = None
@@ -163,11 +167,6 @@ class _BatchAudit:
         self._hashes: list[tuple[int, bytes]] = []
         self._can_hash = True
         self._eos_seen = self._eos_trained = self._trained = 0
-        self._arrays = None
-        if run is not None:
-            renders = [source.render for source in run.sources.values()]
-            self._arrays = ArrayLaws(run.run.sources, renders, run.seq_len, self._findings)
-            self._hidden = [hidden_of(run.edits, name) for name in run.run.names]
 
     # -- one stream after the other --------------------------------------------------------
 
@@ -193,14 +192,14 @@ class _BatchAudit:
         told = batch.get("spans") if isinstance(batch, dict) else getattr(batch, "spans", None)
         stretches = stretches_of(told)
         if stretches is not None and self._spans is not None:
-            self._spans.look(stretches)
+            self._spans.add(stretches)
         self._counted += 0 if stretches is None else len(stretches)
         if field_of(batch, "tokens") is None and field_of(batch, "labels") is None:
             return
         self._with_arrays += 1
         self._judge_eos(batch)
         self._hash(batch, index)
-        if self._arrays is None or index is None or not self._compare(batch, index):
+        if index is None or not self._compare(batch, index):
             self._judge_laws(batch)
 
     def _judge_laws(self, batch: Any) -> None:
@@ -212,7 +211,7 @@ class _BatchAudit:
         """Every problem counts, the first few are told."""
         problems = [one for one in report.problems if one.law == law]
         count = report.totals.get(law, 0)
-        self._findings.note(
+        self._findings.record(
             law,
             "rows",
             report.facts.rows,
@@ -247,25 +246,15 @@ class _BatchAudit:
         self._hashes += list(zip(places, hashes, strict=False))
 
     def _compare(self, batch: Any, index: Int64) -> bool:
-        """Every cell against the run; whether that could be done."""
-        assert self._run is not None
-        assert self._arrays is not None
-        run, n = self._run.run, self._run.run.n
-        if (index < 0).any() or (n is not None and (index >= n).any()):
+        """Compare every cell with the run; whether that could be done."""
+        n = None if self._run is None else self._run.run.n
+        if self._run is None or (index < 0).any() or (n is not None and (index >= n).any()):
             return False  # filler, or rows that `in_range` reports
-        source, item = run.pick(index)
-        found, places = [], []
-        for number, here in grouped(source):
-            own = run.sources[number]
-            epoch, inside = own.phases.locate(item[here])
-            row = own.epochs.rows_at(epoch, inside)
-            found.append(true_spans(own, self._hidden[number], index[here], epoch, row))
-            places.append(here)
-        same = [replace(one, sources=found[0].sources) for one in found]
-        spans = Spans.joined(same, places) if len(same) > 1 else same[0]
-        rows = self._arrays.chunk(index, source, spans)
-        self._arrays.look(batch, rows, 0, len(index))
-        self._arrays.finish()
+        wanted = self._run.batch(index)
+        for name in COMPARED:
+            found, right = field_of(batch, name), field_of(wanted, name)
+            if found is not None and right is not None:
+                self._findings.record_cells(name, found, right, index)
         return True
 
     # -- the end ------------------------------------------------------------------------------
@@ -288,15 +277,14 @@ class _BatchAudit:
                 "made from token values where PAD is EOS?"
             )
             is_wrong = self._trained and not self._eos_trained
-            self._findings.tell("eos", "EOS", self._eos_seen, told if is_wrong else "")
+            self._findings.record_whole("eos", "EOS", self._eos_seen, told if is_wrong else "")
         if self._hashes and self._can_hash:
             order = sorted(self._hashes, key=lambda one: one[0])
             digests["arrays"] = digest_of(one for _, one in order)
         told = " and ".join([*["index"] * indexed, *["spans"] * spanned]) or "none"
-        verdicts = self._findings.verdicts()
         return BatchAudit(
             provenance=told,
-            laws={name: law for name, law in verdicts.items() if law.looked_at},
+            laws={name: law for name, law in self._findings.verdicts.items() if law.looked_at},
             counts=counts,
             digests=digests,
             not_looked_at=tuple(self._left_out(indexed, spanned, rows)),
@@ -319,7 +307,17 @@ class _BatchAudit:
             yield "whether tokens are those of a store: run= is not given"
 
 
-_OF_RUNS = tuple(law for law in ARRAY_LAWS if law not in OF_BATCHES)
+def field_of(batch: Any, name: str) -> Array | None:
+    """An array of a batch, or None; `input_ids` is another name of `tokens`."""
+    names = (name, "input_ids") if name == "tokens" else (name,)
+    for one in names:
+        try:
+            found = field_word(batch, one)
+        except NoTrainedTokens:
+            return batch.trained() if one == "loss_mask" else None
+        if found is not None:
+            return to_numpy(found)
+    return None
 
 
 def field_word(batch: Any, name: str) -> Any:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.rows import Packed
@@ -26,10 +26,6 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import Windows
 from tokenloom.limits import limits
 from tokenloom.random.keys import draws, key
-
-__all__ = ["ADDRESSES", "Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
-
-Int64 = NDArray[np.int64]
 
 ADDRESSES, ROWS = key(0, "audit", "addresses"), key(0, "audit", "numbers")
 
@@ -67,12 +63,26 @@ def number_sum(numbers: Int64) -> int:
     return int(draws(ROWS, numbers.astype(np.uint64)).sum(dtype=np.uint64))
 
 
-def parts_of(layout: Layout) -> list[tuple[Layout, int]]:
-    """The layouts that one consists of, with the address on its line where each starts."""
-    if not isinstance(layout, Joined):
-        return [(layout, 0)]
-    starts = np.cumsum([0, *(part.line.tokens for part in layout.parts)]).tolist()
-    return list(zip(layout.parts, starts[:-1], strict=True))
+def epoch_covered(layout: Layout, epoch: int, rows: int, known: dict[int, Covered]) -> Covered:
+    """What an epoch should show.
+
+    Args:
+        layout: the rows; of several layouts, one after the other, those of the first `rows`.
+        epoch: the epoch.
+        rows: rows of the epoch.
+        known: what parts show that are the same in every epoch; filled here.
+    """
+    total, tokens, truth, begin, before = 0, 0, "", 0, 0
+    for number, part in enumerate(layout.parts if isinstance(layout, Joined) else [layout]):
+        if before >= rows:
+            break  # appended later
+        found = known.get(number) or covered_by(part, epoch, begin)
+        if part.is_constant:
+            known[number] = found
+        total, tokens, truth = total + found.total, tokens + found.tokens, found.truth
+        begin += part.line.tokens
+        before += int(part.phases.rows[part.phases.of(epoch)])
+    return Covered(total % (1 << 64), tokens, truth)
 
 
 def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:

@@ -1,16 +1,24 @@
 """A certificate: what was audited, with which result, in a form that others can compute again.
 
-One idea: a certificate has a part that follows from the run alone (what was looked at, verdicts,
-counts, digests of stretches) and a part that tells who made it (versions). The first part has no
-time, path or name of a machine in it, so two people who audit the same run get the same bytes, and
-a difference is followed through the digests to the stretch that differs.
+A certificate has a part that follows from the run alone (what was looked at, verdicts, counts,
+digests of stretches) and a part that tells who made it (versions). The first part has no time, path
+or name of a machine in it, so two people who audit the same run get the same bytes, and a
+difference is followed through the digests to the stretch that differs.
+
+What is looked at is all of a range, or keyed samples. A sample of N rows is the first N places of a
+keyed permutation of the range, so it is drawn without replacement, two machines draw the same one,
+and a larger sample holds every smaller one. Of more rows than can be rendered in some seconds, a
+keyed share is rendered.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import hashlib
 import itertools
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +28,27 @@ import numpy as np
 
 from tokenloom import native
 from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import integer, wrong
+from tokenloom.arrays import Int64, grouped
 from tokenloom.bind import BindError, bind, unbind
 from tokenloom.errors import ConfigError, plural
-from tokenloom.inspect.audit.scope import Scope
-from tokenloom.inspect.audit.verdicts import LawVerdict
+from tokenloom.inspect.audit.laws import LawVerdict
+from tokenloom.order.run import SourceRun
+from tokenloom.random.keys import check_seed, draws, key
+from tokenloom.random.permute import permutations
 from tokenloom.version import ORDER_VERSION, __version__
 
-__all__ = [
-    "Certificate",
-    "Digests",
-    "MadeWith",
-    "StretchDigests",
-    "Subject",
-    "made_here",
-    "subject_of",
-]
-
-FORMAT = "tokenloom-audit/1"
+FORMAT = "tokenloom-audit/2"
 
 MOST = 128  # stretches with a digest of their own
+
+ARRAYS = ("all", "sample", "none")
+
+WHOLE_TOKENS = 1 << 26  # of rows that are all rendered; of more, about this many are
+
+SIZES = (1, 10, 100, 1_000, 10_000)  # defective rows that a certificate names
+
+RARELY = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +70,112 @@ class Subject:
     seq_len: int
     sources: tuple[str, ...]
     order_version: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What is looked at.
+
+    Attributes:
+        first, last: the range of indices, [first, last).
+        sample: rows of a keyed sample of the range; None is all of them.
+        seed: names the samples.
+        arrays: "all" rows that are looked at are rendered, or a keyed "sample", or "none".
+    """
+
+    first: int
+    last: int
+    sample: int | None
+    seed: int
+    arrays: str
+
+    @property
+    def rows(self) -> int:
+        """Rows that are looked at."""
+        return self.last - self.first if self.sample is None else self.sample
+
+    def at(self, low: int, high: int) -> Int64:
+        """The indices at places [low, high) among all that are looked at, ascending."""
+        if self.sample is None:
+            return np.arange(self.first + low, min(self.first + high, self.last))
+        return _sampled(self)[low:high]
+
+    def chunks(self, size: int, cuts: Sequence[int] = ()) -> Iterator[Int64]:
+        """All indices, some at a time; no chunk crosses one of the indices `cuts`."""
+        inner = {cut - self.first for cut in cuts if self.sample is None}
+        edges = sorted({0, self.rows, *(cut for cut in inner if 0 < cut < self.rows)})
+        for begin, end in itertools.pairwise(edges):
+            for low in range(begin, end, size):
+                yield self.at(low, min(low + size, end))
+
+    def share(self, indices: Int64, most: int, name: str) -> Int64:
+        """The places of a keyed share of some indices: about `most` of all rows, or all."""
+        one_in = -(-self.rows // max(1, most))
+        if one_in <= 1:
+            return np.arange(len(indices))
+        drawn = draws(key(self.seed, "audit", name), indices.astype(np.uint64))
+        return np.flatnonzero(drawn % np.uint64(one_in) == 0)
+
+    def rendered(self, indices: Int64, seq_len: int) -> Int64:
+        """The places of those of some indices whose arrays are looked at."""
+        if self.arrays == "none":
+            return np.empty(0, np.int64)
+        most = self.rows if self.arrays == "all" else WHOLE_TOKENS // seq_len
+        return self.share(indices, most, "arrays")
+
+
+@functools.lru_cache(maxsize=1)
+def _sampled(scope: Scope) -> Int64:
+    """The indices of a sample, ascending."""
+    order = permutations(scope.last - scope.first, [key(scope.seed, "audit", "rows")])
+    found = order.forward(np.arange(scope.rows, dtype=np.uint64)).astype(np.int64)
+    found.sort()
+    found += scope.first
+    found.setflags(write=False)
+    return found
+
+
+def scope_of(
+    run: Dataset,
+    first: int | None,
+    last: int | None,
+    arrays: bool | str,
+    sample: int | None,
+    seed: int,
+) -> Scope:
+    """The scope that was asked for, or why there is none."""
+    if arrays not in (True, False, "all"):
+        raise wrong("arrays", arrays, "True, False or 'all'")
+    low = integer("first", 0 if first is None else first)
+    high = _end_of(run) if last is None else integer("last", last)
+    n = run.run.n
+    if n is not None and high > n:
+        raise ConfigError(f"last: found {high:,}, but the run has {n:,} rows. Leave it out.")
+    if low > high:
+        raise ConfigError(f"first: found {low:,}, allowed: up to last, which is {high:,}.")
+    rows = high - low
+    if sample is not None:
+        rows = min(rows, integer("sample", sample, least=1))
+    whole = arrays == "all" or rows * run.seq_len <= WHOLE_TOKENS
+    return Scope(
+        first=low,
+        last=high,
+        sample=rows if rows < high - low else None,
+        seed=check_seed(seed),
+        arrays="none" if arrays is False else "all" if whole else "sample",
+    )
+
+
+def _end_of(run: Dataset) -> int:
+    """The end of a run; of an endless one of a single source, the end of its first epoch."""
+    if run.run.n is not None:
+        return run.run.n
+    if isinstance(run.run, SourceRun):
+        return run.run.end_of(1)
+    raise ConfigError(
+        "last: missing; this mix is endless, so there is no last row. Give last=…, such as the "
+        "rows of your training."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +249,15 @@ class Certificate:
         return not any(law.broken for law in self.laws.values())
 
     @property
+    def interval(self) -> str:
+        """How many rows may be defective though none was found; empty if all were looked at."""
+        if not self.missed or not self.ok:
+            return ""
+        rows = self.scope.last - self.scope.first
+        most = max(map(int, self.missed))
+        return f"with 99 % confidence, fewer than {most:,} of {rows:,} rows are defective"
+
+    @property
     def claim(self) -> dict[str, Any]:
         """The part that follows from the run alone, as JSON: the same wherever it is made."""
         plain: dict[str, Any] = self.as_json()
@@ -189,6 +314,8 @@ class Certificate:
         for size, chance in self.missed.items():
             rows = plural(int(size), "defective row")
             yield f"  {rows} would be missed with probability {chance:.3g}"
+        if self.interval:
+            yield f"  {self.interval}"
 
     def _counted(self) -> Iterator[str]:
         for name, counts in self.counts["sources"].items():
@@ -199,7 +326,7 @@ class Certificate:
         errors = self.counts["mixture_error"]
         if errors:
             worst = max(errors, key=lambda name: errors[name])
-            yield f"largest error of the mixture at any prefix: {errors[worst]:g} ({worst})"
+            yield f"largest error of the mixture that was measured: {errors[worst]:g} ({worst})"
 
 
 def _parsed(value: Any) -> Any:
@@ -253,32 +380,68 @@ def made_here() -> MadeWith:
     )
 
 
+def miss_chance(rows: int, looked_at: int, defective: int) -> float:
+    """The probability that a sample shows none of the defective rows.
+
+    N rows drawn without replacement from n, of which D are defective, hold none of the D with
+    probability ``C(n - D, N) / C(n, N)``. It is one division of two integers, which Python rounds
+    correctly, so the number is the same on every machine. Worked example: 100 of 1,000 rows are
+    looked at, 10 are defective: (900 · 899 · … · 891) / (1,000 · 999 · … · 991) = 0.347.
+
+    Args:
+        rows: all rows, n.
+        looked_at: rows of the sample, N.
+        defective: defective rows among all, D.
+
+    >>> miss_chance(1000, 100, 1), round(miss_chance(1000, 100, 10), 3), miss_chance(10, 6, 5)
+    (0.9, 0.347, 0.0)
+    """
+    if looked_at + defective > rows:
+        return 0.0
+    few, many = sorted((looked_at, defective))
+    return math.perm(rows - many, few) / math.perm(rows, few)
+
+
+def chances(rows: int, looked_at: int) -> dict[str, float]:
+    """Defective rows → the probability that none was looked at.
+
+    Sizes are powers of ten, and the smallest that is missed with at most 1 %.
+
+    >>> chances(1000, 100)["10"] == miss_chance(1000, 100, 10), list(chances(1000, 100))
+    (True, ['1', '10', '43'])
+    """
+    high = 1
+    while miss_chance(rows, looked_at, high) > RARELY:
+        high *= 2
+    found = bisect.bisect_left(
+        range(high), -RARELY, lo=high // 2, key=lambda size: -miss_chance(rows, looked_at, size)
+    )
+    return {str(n): miss_chance(rows, looked_at, n) for n in (*SIZES, found) if n <= found}
+
+
 class StretchDigests:
     """Makes the digests of stretches from the hashes of rows, in order of index.
 
     Args:
-        rows: all rows that will come.
-        stretch: rows of a stretch; default: so that there are at most `MOST`.
-        block: the default is rounded up to a multiple of this.
+        rows: all rows that will come; they are cut into at most `MOST` stretches.
 
-    >>> made = StretchDigests(3, 2)
-    >>> made.add([b"0" * 16, b"1" * 16, b"2" * 16], [0, 1, 2])
+    Attributes:
+        stretch: rows of a stretch.
+
+    >>> made = StretchDigests(3)
+    >>> made.add([b"0" * 16, b"1" * 16, b"2" * 16], np.arange(3))
     >>> [one[:8] for one in made.digests()]
-    ['dc3b9742', '8d7329c8']
+    ['fcdb4b42', '807ae5f3', '8d7329c8']
     """
 
-    def __init__(self, rows: int, stretch: int | None = None, block: int = 1) -> None:
-        usual = -(-max(1, -(-rows // MOST)) // block) * block
-        self.stretch = usual if stretch is None else stretch
-        count = -(-rows // self.stretch)
-        self._made = [hashlib.sha256() for _ in range(count)]
+    def __init__(self, rows: int) -> None:
+        self.stretch = max(1, -(-rows // MOST))
+        self._made = [hashlib.sha256() for _ in range(-(-rows // self.stretch))]
 
-    def add(self, hashes: Sequence[bytes], places: Sequence[int]) -> None:
+    def add(self, hashes: Sequence[bytes], places: Int64) -> None:
         """Add the hashes of rows, each with its place among all rows."""
-        number = np.asarray(places, np.int64) // self.stretch
-        edges = np.flatnonzero(np.diff(number, prepend=-1, append=-1)).tolist()
-        for low, high in itertools.pairwise(edges):
-            self._made[number[low]].update(b"".join(hashes[low:high]))
+        for number, here in grouped(places // self.stretch):
+            self._made[number].update(b"".join(hashes[here[0] : here[-1] + 1]))
 
     def digests(self) -> tuple[str, ...]:
         """The digest of every stretch: 64 hex digits."""

@@ -1,35 +1,32 @@
 """`check_certificate`: computes a certificate again, all of it or a keyed hundredth.
 
-One idea: a certificate has a digest for every stretch of rows, so whoever doubts it draws a few
-stretches with a seed of their own and computes only those. A certificate that is wrong in a share
-of its stretches is found out with the probability that the report gives.
+A certificate has a digest for every stretch of rows, so whoever doubts it draws a few stretches
+with a seed of their own and computes only those. A certificate that is wrong in a share of its
+stretches is found out with the probability that the report gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
-from tokenloom.batch.views.digest import digest_of, plan_hashes
+from tokenloom.batch.views.digest import digest_of, plan_hashes, row_hashes
 from tokenloom.bind import unbind
 from tokenloom.errors import ConfigError, plural
-from tokenloom.inspect.audit.array_audit import hashes_of, rendered
-from tokenloom.inspect.audit.certificate import Certificate, made_here, subject_of
-from tokenloom.inspect.audit.chance import miss_chance
-from tokenloom.inspect.audit.plan_laws import look_at
-from tokenloom.inspect.audit.run_audit import certified
-from tokenloom.inspect.audit.scope import ARRAYS, Scope
+from tokenloom.inspect.audit.certificate import (
+    ARRAYS,
+    Certificate,
+    made_here,
+    miss_chance,
+    subject_of,
+)
+from tokenloom.inspect.audit.run_audit import certified, rendered, rows_at
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
-
-__all__ = ["CheckReport", "check_certificate", "checked_in_full"]
-
-Int64 = NDArray[np.int64]
 
 SHARE = 100  # one of this many stretches is computed again
 
@@ -109,40 +106,25 @@ def check_certificate(
     ...     check_certificate(found, store.windows(4).shuffle(), full=True).ok, other.ok
     (True, False)
     """
-    if full:
-        return checked_in_full(
-            certificate, run, lambda scope: certified(run, scope, progress=progress)
-        )
-    known, different = _read(certificate, run)
-    chosen = [] if different else _chosen(known, seed)
-    return _report(known, different or list(_differing_stretches(known, run, chosen)), len(chosen))
-
-
-def checked_in_full(
-    certificate: Certificate | str | bytes | dict[str, Any],
-    run: Dataset,
-    again: Callable[[Scope], Certificate],
-) -> CheckReport:
-    """Whether a certificate is the one that is made again.
-
-    Args:
-        certificate: as `audit_run` gave it, or as JSON.
-        run: the run.
-        again: audits that run; not called for the certificate of another one.
-    """
-    known, different = _read(certificate, run)
-    if different:
-        return _report(known, different, 0)
-    different = list(_different("", known.claim, again(known.scope).claim))
-    return _report(known, different, len(known.digests.plan))
-
-
-def _read(certificate: Any, run: Dataset) -> tuple[Certificate, list[str]]:
-    """A certificate that an audit could have made, and how its run differs from this one."""
     known = certificate if isinstance(certificate, Certificate) else Certificate.read(certificate)
     dataset_of("check_certificate", run)
     _check_scope(known)
-    return known, list(_different("subject", unbind(known.subject), unbind(subject_of(run))))
+    different = list(_different("subject", unbind(known.subject), unbind(subject_of(run))))
+    of, chosen = len(known.digests.plan), 0
+    if full and not different:
+        again = certified(run, known.scope, progress=progress)
+        different, chosen = list(_different("", known.claim, again.claim)), of
+    elif not different:
+        some = _chosen(known, seed)
+        different, chosen = list(_differing_stretches(known, run, some)), len(some)
+    return CheckReport(
+        ok=not different,
+        differences=tuple(different[:SHOWN]),
+        stretches=chosen,
+        of=of,
+        missed=miss_chance(of, chosen, 1) if of else 0.0,
+        made_with=_versions(known),
+    )
 
 
 def _check_scope(known: Certificate) -> None:
@@ -151,7 +133,7 @@ def _check_scope(known: Certificate) -> None:
     end = MOST_ROWS if known.subject.rows is None else known.subject.rows
     sizes = 0 <= scope.first <= scope.last <= end
     sizes &= scope.sample is None or 1 <= scope.sample <= min(scope.last - scope.first, MOST_SAMPLE)
-    if not sizes or scope.arrays not in ARRAYS.values():
+    if not sizes or scope.arrays not in ARRAYS:
         raise ConfigError(
             f"certificate.scope: found {unbind(scope)}, allowed: rows of a run of {end:,}. It was "
             "not made by an audit; make another one."
@@ -162,18 +144,6 @@ def _check_scope(known: Certificate) -> None:
             f"certificate.digests: found {len(digests.plan)} and {len(digests.arrays)} for "
             f"{scope.rows:,} rows in stretches of {digests.stretch}. Make another certificate."
         )
-
-
-def _report(known: Certificate, different: list[str], stretches: int) -> CheckReport:
-    of = len(known.digests.plan)
-    return CheckReport(
-        ok=not different,
-        differences=tuple(different[:SHOWN]),
-        stretches=stretches,
-        of=of,
-        missed=miss_chance(of, stretches, 1) if of else 0.0,
-        made_with=_versions(known),
-    )
 
 
 def _versions(known: Certificate) -> dict[str, list[Any]]:
@@ -205,24 +175,18 @@ def _chosen(known: Certificate, seed: int) -> list[int]:
     return sorted(drawn.tolist())
 
 
-def _hashes(known: Certificate, run: Dataset, indices: Int64) -> Iterator[bytes]:
-    """The hashes of those rows that a certificate has hashes of."""
-    asked = known.scope.rendered(indices)
-    here = asked[known.scope.hashed(asked)]
-    for batch in rendered(run, here):
-        yield from hashes_of(batch, np.arange(len(batch)), weighted=True)
-
-
 def _differing_stretches(known: Certificate, run: Dataset, chosen: list[int]) -> Iterator[str]:
     """What differs in the digests of some stretches."""
-    every = known.scope.indices()
     for number in chosen:
         low = number * known.digests.stretch
-        indices = every(low, low + known.digests.stretch)
+        indices = known.scope.at(low, min(low + known.digests.stretch, known.scope.rows))
         where = f"stretch {number}, rows {indices[0]:,} to {indices[-1]:,}"
-        shown = look_at(run.run, indices)
+        shown = rows_at(run.run, indices)
         plan = digest_of(plan_hashes(shown.spans, shown.epoch, shown.source))
         yield from _different(f"{where}, plan", known.digests.plan[number], plan)
         if known.digests.arrays:
-            arrays = digest_of(_hashes(known, run, indices))
-            yield from _different(f"{where}, arrays", known.digests.arrays[number], arrays)
+            some = indices[known.scope.rendered(indices, run.seq_len)]
+            hashes = (one for _, batch in rendered(run, some) for one in row_hashes(batch))
+            yield from _different(
+                f"{where}, arrays", known.digests.arrays[number], digest_of(hashes)
+            )

@@ -1,6 +1,6 @@
 """The certificate of an audit: which laws were looked at, how often, and which are broken.
 
-One idea: a law that nobody looked at is never shown as kept. Every law has its own line with a word
+A law that nobody looked at is never shown as kept. Every law has its own line with a word
 for its verdict, so nothing hangs on a colour; the digests of stretches are in the numbers, for
 whoever computes a stretch again.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.inspect.audit.scope import Scope
-from tokenloom.inspect.audit.verdicts import MEANINGS, LawVerdict
+from tokenloom.inspect.audit.certificate import Certificate, Scope
+from tokenloom.inspect.audit.laws import MEANINGS, LawVerdict
 from tokenloom.page.axes import Scale, axis_below, drawing
 from tokenloom.page.charts import both
 from tokenloom.page.figure import Figure, Numbers
@@ -185,12 +184,14 @@ def _notes(found: Certificate) -> Iterator[str]:
     for size, chance in found.missed.items():
         rows = plural(int(size), "defective row")
         yield f"A sample: {rows} would be missed with probability {digits(chance)}."
+    if found.interval:
+        yield f"{found.interval[0].upper()}{found.interval[1:]}."
     errors = found.counts.get("mixture_error", {})
     if errors:
         worst = max(errors, key=lambda name: errors[name])
         yield (
-            f"The mixture is never further from its weights than {bound(errors[worst])}, in units "
-            f"of its cost ({worst})."
+            f"Where it was measured, the mixture is never further from its weights than "
+            f"{bound(errors[worst])}, in units of its cost ({worst})."
         )
     made = found.made_with
     loops = "compiled loops" if made.native else "NumPy alone"

@@ -1,6 +1,6 @@
 """A report on a certificate alone, without the run that it is of.
 
-One idea: a certificate is what others compute again, so its report says what was looked at, what
+A certificate is what others compute again, so its report says what was looked at, what
 was found, what was not looked at, and how to check it.
 """
 
@@ -19,8 +19,8 @@ __all__ = ["audit_report"]
 FEW = 3  # things that are not looked at; more of them are counted, and named in the figure
 
 ARRAYS = {
-    "all": "every cell of them was compared",
-    "sample": "cells of a keyed sample of them were compared",
+    "all": "every cell of them was judged",
+    "sample": "the cells of a keyed sample of them were judged",
     "none": "no token was read",
 }
 
