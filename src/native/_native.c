@@ -59,10 +59,6 @@ module_free(void *module)
 
 static PyMethodDef module_methods[] = {
     {"paint", (PyCFunction)(void (*)(void))paint, METH_FASTCALL, paint_doc},
-    {"same", (PyCFunction)(void (*)(void))same, METH_FASTCALL,
-     "same(first, length, segment, segment_ids, position_ids, loss_mask, tokens, labels, cells,\n"
-     "     ignore)\n--\n\n"
-     "The first tile in which an array is not what paint makes of `cells`; their number for none."},
     {"tile", (PyCFunction)(void (*)(void))tile, METH_FASTCALL,
      "tile(frame, at, length, start, flags, first, cells, segment, continues, width)\n--\n\n"
      "See tokenloom.batch.tiles."},

@@ -82,9 +82,6 @@ PyObject *tile(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *best_fit(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);
 
-/* _same.c */
-PyObject *same(PyObject *module, PyObject *const *args, Index nargs);
-
 /* _order.c */
 PyObject *feistel(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *hash_rank(PyObject *module, PyObject *const *args, Index nargs);

@@ -48,7 +48,7 @@ OTHER_KINDS += [">i8", ">i4", ">u8", ">u2"]
 FILE_BYTES = 3 * 4096 + 1000
 
 ENTRIES = ["paint", "Copier", "Copier", "Payload", "best_fit", "first_fit", "feistel", "crc32c"]
-ENTRIES += ["hash_rank", "of_rows", "cut", "tile", "gather", "same", "Merger", "Merger"]
+ENTRIES += ["hash_rank", "of_rows", "cut", "tile", "gather", "Merger", "Merger"]
 
 METHODS = {  # of each type, with the oracle
     "Copier": {"fill": oracles.fill, "weave": oracles.weave, "announce": oracles.announce},
@@ -108,22 +108,6 @@ class Fuzzer:
         for place in (3, 4, 5):
             args[place] = None if rng.random() < 0.2 else args[place]
         return args
-
-    def same(self):
-        """Arrays that tiles and tokens make, or nearly so."""
-        rng, cells = self.rng, int(self.rng.integers(0, 60))
-        length = self.cut(cells, int(rng.integers(1, 9)))
-        first, segment = np.cumsum(length) - length, rng.integers(0, 3, len(length), np.int32)
-        wide = rng.choice([np.int32, np.int64])
-        tokens = rng.integers(0, 99, cells).astype(wide)
-        outputs = [np.zeros(cells, kind) for kind in (np.int32, np.int32, np.bool_, wide)]
-        args = [first, length, segment, *outputs[:3], tokens, outputs[3], -100]
-        for place, made in oracles.paint(args).items():
-            args[place][:] = made
-        if cells and rng.random() < 0.5:
-            array = args[int(rng.integers(3, 8))]
-            array[int(rng.integers(cells))] ^= 1
-        return [*args[:8], tokens.copy() if rng.random() < 0.5 else tokens, -100]
 
     def copier(self):
         rng = self.rng
@@ -574,8 +558,6 @@ def raced(module, fd, rng):
 
     def entries():
         yield "paint", lambda: module.paint(first, length, segment, *cells[:3], tokens, cells[3], 1)
-        given = *cells[:3], tokens, cells[3], tokens
-        yield "same", lambda: module.same(first, length, segment, *given, 1)
         yield "best_fit", lambda: module.best_fit(lengths, 63, 9, out)
         yield "first_fit", lambda: module.first_fit(lengths, 63, 9, out)
         yield "feistel", lambda: module.feistel(x, which, keys, 1000, 32, False, words)

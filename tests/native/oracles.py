@@ -127,29 +127,6 @@ def paint(args):
     return {NAMES.index(name): out for name, out in answer.items()}
 
 
-def same(args):
-    """The first tile whose arrays are not what `paint` makes; their number for none."""
-    need(len(args) == 10, "takes")
-    ignore = integer(args[9], "ignore", -(2**31), 2**31 - 1)
-    names = (*NAMES, "cells")
-    kinds = (*KINDS, CELLS)
-    found = {n: array(v, n, *k) for n, v, k in zip(names, args[:9], kinds, strict=True)}
-    tiles, cells = len(found["first"]), len(found["segment_ids"])
-    need(all(len(found[name]) == tiles for name in names[:3]), "first to cells")
-    need(all(len(found[name]) == cells for name in names[3:]), "first to cells")
-    wide = [found[name].dtype for name in ("tokens", "labels", "cells")]
-    need(len(set(wide)) == 1, "first to cells")
-    written = {name: found[name] for name in (*NAMES[3:6], "labels")}
-    listed = list(_tiles(found, 0, None))
-    right = _painted(found, written, found["cells"], listed, cells, 0, ignore)
-    right["tokens"] = found["cells"]
-    for number, (at, count, _) in enumerate(listed):
-        part = slice(at, at + count)
-        if any((found[name][part] != made[part]).any() for name, made in right.items()):
-            return {"returned": number}
-    return {"returned": tiles}
-
-
 # -- Copier ---------------------------------------------------------------------------------
 FILES = {}  # the tokens of every payload, by its name
 
