@@ -412,8 +412,8 @@ class Documents:
         return self._selection.documents
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = self.__dict__.get("_selection")
-        return _copied, (self._reader, self._path, self._choice, known)
+        known = {name: self.__dict__[name] for name in ("_selection",) if name in self.__dict__}
+        return Documents, (self._reader, self._path, self._choice), known
 
     @near_misses("select")
     def select(
@@ -548,15 +548,6 @@ class Documents:
             return f"Documents({self._path!r}: {self._choice.words})"  # counts would read it
         documents, tokens = plural(self.num_documents, "document"), plural(self.num_tokens, "token")
         return f"Documents({self._path!r}: {documents}, {tokens}; {self._selection.why})"
-
-
-def _copied(
-    reader: Reader, path: str, choice: Choice | None, selection: Selection | None
-) -> Documents:
-    made = Documents(reader, path, choice)
-    if selection is not None:
-        made._selection = selection
-    return made
 
 
 def _as_listed(doc_index: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64, grouped
-from tokenloom.batch.batch import Batch, Kind
+from tokenloom.batch.batch import Batch, Details, Kind
 from tokenloom.batch.cells import Copier, Runs, fill, new_array
 from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
@@ -86,7 +86,7 @@ class Ready(NamedTuple):
     edges: list[int]
 
 
-class RowsOf:
+class RowsOf(Details):
     """Some rows of a plan, followed by rows of filler: the `Details` of a batch."""
 
     __slots__ = ("extra", "plan", "renderer", "start", "stop")

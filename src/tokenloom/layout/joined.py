@@ -39,14 +39,10 @@ class Joined:
         self.tag = hashlib.sha256(repr(named).encode()).hexdigest()
         rows = [int(part.phases.rows[0]) for part in parts]
         self._row: Int64 = np.cumsum([0, *rows])
+        self.phases = Phases.constant(int(self._row[-1]))
         self._address: Int64 = np.cumsum([0, *(part.line.tokens for part in parts)])
         self._blocks = [part.blocks() for part in parts]
         self._block: Int64 = np.cumsum([0, *(len(blocks) for blocks in self._blocks)])
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-        return Phases.constant(int(self._row[-1]))
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
@@ -54,10 +50,6 @@ class Joined:
         found = {part.row_tokens for part in self.parts if int(part.phases.rows[0])}
         one = found.pop() if len(found) == 1 else None
         return one if one is not None and one[0] == one[1] else None
-
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have the same number of tokens."""
-        return True
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie: the blocks of each part in turn."""

@@ -190,9 +190,6 @@ class Layout(Protocol):
     def is_constant(self) -> bool:
         """Whether a row is the same in every epoch."""
 
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase have the same number of tokens."""
-
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie in epochs of a phase."""
 

@@ -96,6 +96,7 @@ class Windows:
         whole = max(0, (line.tokens - spec.width) // spec.step + 1)
         left = line.tokens - (whole * spec.step + spec.overlap if whole else 0)
         self._rows = whole + (spec.tail == "keep" and left > 0)
+        self.phases = Phases.constant(self._rows)
         self._block_rows = max(1, chunk_tokens // spec.step)
 
     @property
@@ -105,15 +106,6 @@ class Windows:
         return usual, last
 
     is_constant: bool = True
-
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have the same number of tokens."""
-        return True
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-        return Phases.constant(self._rows)
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie."""

@@ -16,6 +16,7 @@ What a loader has done: numbers for people, and a flat dict for loggers.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,16 +132,17 @@ class Loader:
         rank, world_size = find_ranks(rank, world_size, group)
         _check_rank(rank, world_size, self._steps.smallest)
         fields = accepted_fields(fields)
-        check_accepted(
-            {
-                "end": end,
-                "fetch": fetch,
-                "untrained": untrained,
-                "dtype": dtype,
-                "patience": patience,
-                "prefetch": prefetch,
-            }
-        )
+        settings: dict[str, Any] = {
+            "prefetch": prefetch,
+            "end": end,
+            "fields": fields,
+            "fetch": fetch,
+            "patience": patience,
+            "untrained": untrained,
+            "dtype": dtype,
+        }
+        check_accepted(settings)
+        self._settings = {**settings, "accumulate": accumulate}
         self.rank, self.world_size = rank, world_size
         self._accumulate = accumulate
         if accumulate is not None:
@@ -164,33 +166,20 @@ class Loader:
         if by_blocks and self._reading.fits and prefetch:
             maker.budget = max(0, self._reading.capacity - self._reading.needed)
             maker.holds_all = self._reading.total <= self._reading.capacity
-        self._settings: dict[str, Any] = {
-            "prefetch": prefetch,
-            "end": end,
-            "fields": fields,
-            "accumulate": accumulate,
-            "fetch": fetch,
-            "patience": patience,
-            "untrained": untrained,
-            "dtype": dtype,
-        }
         self._books = _Books(maker, 0)
         self._producer: Prefetcher[Pending] | None = None
         self._begin: float | None = None
         self._waited = 0.0
-        refuse_no_steps(
-            self._steps,
-            dataset.run.n,
-            end,
-            seq_len=dataset.seq_len,
-            tokens=sum(source.line.tokens for source in dataset.sources.values()),
-        )
+        refuse_no_steps(self._steps, dataset, end)
 
     def __reduce__(self) -> tuple[Any, ...]:
         books, batch_size = self._books, self._steps.batch_size
-        position = books.maker.steps, books.step
         given = self.dataset, batch_size, self.rank, self.world_size
-        return _copied, (given, self._settings, position)
+        make = functools.partial(Loader, **self._settings)
+        return make, given, (books.maker.steps, books.step)
+
+    def __setstate__(self, position: tuple[Steps, int]) -> None:
+        self._move(*position)
 
     @property
     def _maker(self) -> Maker:
@@ -455,15 +444,6 @@ class Loader:
             self._waited += producer.waited
             producer.stop(seconds)
             self._books.maker.renderer.drop_ahead()
-
-
-def _copied(
-    given: tuple[Any, ...], settings: dict[str, Any], position: tuple[Steps, int]
-) -> Loader:
-    """A loader with these settings, at this position."""
-    loader = Loader(*given, **settings)
-    loader._move(*position)
-    return loader
 
 
 def _check_rank(rank: int, world_size: int, smallest: int) -> None:

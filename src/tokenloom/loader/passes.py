@@ -26,6 +26,7 @@ over. `StepLoop` is both; what a framework adds is a function from a batch to it
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -297,22 +298,16 @@ class StepReader:
         self._turn: Turn | None = None
         self._maker: Maker | None = None
         self._lock = lock_of(self)
-        refuse_no_steps(
-            steps,
-            dataset.run.n,
-            end,
-            seq_len=dataset.seq_len,
-            tokens=sum(source.line.tokens for source in dataset.sources.values()),
-        )
+        refuse_no_steps(steps, dataset, end)
         _ = self.loader  # refuses what is wrong now, not in a worker
 
     def _forked(self, torn: bool) -> None:
         self._turn = self._maker = None  # another process, another share of the steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        passes = self.passes
-        given = passes.dataset, passes.batch_size, self.rank, self.world_size, passes.end
-        return _copied, (*given, self._scattered, self._settings)
+        passes, settings = self.passes, {"scattered": self._scattered, **self._settings}
+        given = passes.dataset, passes.batch_size, self.rank, self.world_size
+        return functools.partial(StepReader, end=passes.end, **settings), given
 
     @lazy
     def loader(self) -> Loader:
@@ -360,21 +355,6 @@ class StepReader:
         if self._scattered or _in_worker():
             maker.ahead = maker.budget = 0  # the next step is somebody else's
         return maker
-
-
-def _copied(
-    dataset: Dataset,
-    batch_size: Any,
-    rank: int,
-    world_size: int,
-    end: str,
-    scattered: bool,
-    settings: dict[str, Any],
-) -> StepReader:
-    """A reader with these settings."""
-    return StepReader(
-        dataset, batch_size, rank, world_size, end=end, scattered=scattered, **settings
-    )
 
 
 def _in_worker() -> bool:

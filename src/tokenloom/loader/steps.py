@@ -14,23 +14,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import one_of
 from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError
 from tokenloom.order.schedule import Steps
 
 
-def refuse_no_steps(steps: Steps, n: int | None, end: str, *, seq_len: int, tokens: int) -> None:
+def refuse_no_steps(steps: Steps, dataset: Dataset, end: str) -> None:
     """Refuse a run without a single step: a training loop over it would end at once, silently.
 
     Args:
         steps: the steps, counted from the start of the run.
-        n: examples of the run; None is endless.
+        dataset: the run.
         end: what becomes of a short last step.
-        seq_len: tokens of a frame.
-        tokens: tokens of all sources together.
     """
-    size = steps.size(0)
+    size, n, seq_len = steps.size(0), dataset.run.n, dataset.seq_len
     if n is None or (n > 0 and (n >= size or end != "drop")):
         return
     if n > 0:
@@ -40,6 +39,7 @@ def refuse_no_steps(steps: Steps, n: int | None, end: str, *, seq_len: int, toke
             "end='pad' or end='wrap'."
         )
     why = "Look at epochs, take and select, and at what the layout leaves out."
+    tokens = sum(source.line.tokens for source in dataset.sources.values())
     if tokens < seq_len:
         why = (
             f"Its sources have {tokens:,} tokens in all, and seq_len is {seq_len:,}. Use a seq_len "

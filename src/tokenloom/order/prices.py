@@ -176,4 +176,6 @@ class RunPrices:
         Epochs with equally many tokens may train other numbers of them.
         """
         layout = self._run.layout
-        return layout.is_steady(epoch) and (self._counter is None or layout.is_constant)
+        if isinstance(layout, Spliced):
+            return self._counter is None and layout.is_steady(epoch)
+        return True

@@ -29,7 +29,7 @@ from tokenloom.documents.resolve import Choice, choose_documents
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import ConfigError
 from tokenloom.layout.joined import Joined
-from tokenloom.layout.layout import Layout, Phases
+from tokenloom.layout.layout import Layout
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.limits import limits
@@ -196,7 +196,8 @@ class SourceRun:
     ) -> None:
         self.layout, self.epochs, self.working = layout, epochs, working
         self.name, self.n, self.blanks = epochs.name, n, blanks
-        self.rows = int(epochs.phases.rows[-1])
+        self.phases, self.shuffle, self.seed = epochs.phases, epochs.shuffle, epochs.seed
+        self.rows = int(self.phases.rows[-1])
         self.seq_len, self.width = layout.seq_len, layout.width
         self.lanes = working.lanes
 
@@ -209,21 +210,6 @@ class SourceRun:
     def names(self) -> tuple[str, ...]:
         """Its name."""
         return (self.name,)
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-        return self.epochs.phases
-
-    @property
-    def shuffle(self) -> Shuffle | None:
-        """The resolved shuffle; None is stored order."""
-        return self.epochs.shuffle
-
-    @property
-    def seed(self) -> int:
-        """The seed of the keys."""
-        return self.epochs.seed
 
     @property
     def identity(self) -> dict[str, Any]:

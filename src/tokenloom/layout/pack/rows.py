@@ -139,6 +139,7 @@ class Packed:
         self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
         self.tag = f"{spec}"
         self.groups: Groups = groups_of(line, spec) if groups is None else groups
+        self.phases = Phases.constant(int(self.groups.first_row[-1]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Packed, (self.spec, self.line, self.groups)
@@ -146,15 +147,6 @@ class Packed:
     row_tokens: tuple[int, int] | None = None
 
     is_constant: bool = True
-
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have the same number of tokens."""
-        return True
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-        return Phases.constant(int(self.groups.first_row[-1]))
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie: every group is one."""
