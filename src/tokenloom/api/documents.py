@@ -29,6 +29,7 @@ from tokenloom.documents.select import Selection, tell_documents
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, plural, warn
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import WindowsSpec
@@ -229,8 +230,10 @@ class Documents:
         specials = {"bos_id": bos_id, "eos_id": eos_id if add_eos else None}
         layout = PackSpec(**{name: given[name] for name in field_names(PackSpec)} | specials)
         made = self._laid_out(layout, render | {"eos_id": eos_id})
-        tell_losses(self._path, made.sources[MAIN].layout)
-        tell_cuts(self._path, made.sources[MAIN].layout, self._reader.manifest.columns)
+        packed = made.sources[MAIN].layout
+        assert isinstance(packed, Packed)
+        tell_losses(self._path, packed.groups.tally)
+        tell_cuts(self._path, packed.groups.tally, self._reader.manifest.columns)
         return made
 
     @near_misses("splice")

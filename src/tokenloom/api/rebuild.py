@@ -94,11 +94,21 @@ class _MixKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the sources of one description share, so that n parts of a store open it once."""
+    """What the sources of one description share, so that n parts of a store open it once.
+
+    Attributes:
+        splits: the splits that sources name.
+        hints: as in `tokenloom.open`.
+        readers: of stores that are open already.
+        laid_out: sources whose layouts need not be made again.
+        opened: the stores that were opened for it.
+    """
 
     splits: KnownSplits
+    hints: Hints
+    readers: Readers
+    laid_out: Sequence[Source]
     opened: dict[tuple[str, int | None, str | None], Reader] = field(default_factory=dict)
-    laid_out: Sequence[Source] = ()  # whose layouts need not be made again
 
     def layout(self, reader: Reader, config: SourceConfig) -> Layout:
         """The rows of a source."""
@@ -177,7 +187,6 @@ def rebuild(
         readers: of stores that are open already; the others are opened by their path.
         laid_out: sources whose layouts are used where they are the same.
     """
-    known = readers or {}
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
         _require(config, "order_version", ORDER_VERSION)
@@ -187,37 +196,25 @@ def rebuild(
     if not is_mix and isinstance(path, Mapping):
         raise ConfigError(f"path: found {dict(path)}, allowed: one path; this is not a mix.")
     try:
+        splits = config.get("splits", {}) if is_mix else {}
+        shared = _Shared(KnownSplits(splits), hints, readers or {}, laid_out)
         if is_mix:
-            where = path if isinstance(path, Mapping) else {}
-            return _mix(config, where, hints, known, laid_out)
-        return _alone(config, path if isinstance(path, str) else None, hints, known, laid_out)
+            return _mix(config, path if isinstance(path, Mapping) else {}, shared)
+        return _alone(config, path if isinstance(path, str) else None, shared)
     except BindError as error:
         raise ConfigError(str(error)) from None
 
 
-def _alone(
-    config: Mapping[str, Any],
-    path: str | None,
-    hints: Hints,
-    known: Readers,
-    laid_out: Sequence[Source],
-) -> Dataset:
+def _alone(config: Mapping[str, Any], path: str | None, shared: _Shared) -> Dataset:
     """The dataset of a described single source."""
     keys = bind(_Keys, config)
-    shared = _Shared(KnownSplits({}), laid_out=laid_out)
-    source = _source(keys, config, path, hints, known, "$", shared)
+    source = _source(keys, config, path, "$", shared)
     paths = {} if path is None else {keys.name: path}
-    appended = _reopened(keys.edits, paths, hints, known)
+    appended = _reopened(keys.edits, paths, shared)
     return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
 
 
-def _mix(
-    config: Mapping[str, Any],
-    paths: Mapping[str, str],
-    hints: Hints,
-    readers: Readers,
-    laid_out: Sequence[Source],
-) -> Dataset:
+def _mix(config: Mapping[str, Any], paths: Mapping[str, str], shared: _Shared) -> Dataset:
     """The dataset of a described mix."""
     keys = bind(_MixKeys, config)
     settings = dict(keys.mix)
@@ -225,7 +222,6 @@ def _mix(
     edits = bind(tuple[Edit, ...], settings.pop("edits", ()), path="$.mix.edits")
     settings.setdefault("cost", usual_cost(settings.get("rule")))
     rule = bind(MixSpec, settings, path="$.mix")
-    shared = _Shared(KnownSplits(keys.splits), laid_out=laid_out)
     sources: dict[str, Source] = {}
     for number, one in enumerate(keys.sources):
         name = str(one.get("name"))
@@ -236,14 +232,14 @@ def _mix(
             )
         here = f"$.sources[{number}]"
         known = bind(_SourceKeys, one, path=here)
-        sources[name] = _source(known, one, paths.get(name), hints, readers, here, shared)
+        sources[name] = _source(known, one, paths.get(name), here, shared)
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
             f"$.mix.weights: found {', '.join(named)}; the sources are {', '.join(sources)}."
             " Give each of them one weight."
         )
-    appended = _reopened(edits, paths, hints, readers)
+    appended = _reopened(edits, paths, shared)
     return Dataset(sources, rule, shuffle=shuffle, edits=edits, appended=appended)
 
 
@@ -251,8 +247,6 @@ def _source(
     keys: _SourceKeys,
     given: Mapping[str, Any],
     where: str | None,
-    hints: Hints,
-    readers: Readers,
     path: str,
     shared: _Shared,
 ) -> Source:
@@ -280,8 +274,9 @@ def _source(
     store = keys.store
     place = where or store.path
     which = place, store.snapshot, store.digest
-    reader = readers.get((0, keys.name)) or shared.opened.get(which)
+    reader = shared.readers.get((0, keys.name)) or shared.opened.get(which)
     if reader is None:
+        hints = shared.hints
         made_from = "the description was made from"
         if store.foreign is not None and not is_ours(expanded("store.path", place)):
             hints = {**hints, "said": Said.of(store.foreign), "identity": store.identity}
@@ -310,16 +305,16 @@ def _opened(
 
 
 def _reopened(
-    edits: Sequence[Edit], paths: Mapping[str, str], hints: Hints, known: Readers
+    edits: Sequence[Edit], paths: Mapping[str, str], shared: _Shared
 ) -> dict[tuple[int, str], Reader]:
     """The snapshots of stores that edits appended."""
 
     def opened(name: str, one: Pinned) -> Reader:
         place = paths.get(name, one.path)
-        return _opened(place, one.snapshot, one.digest, "the edit was made with", hints)
+        return _opened(place, one.snapshot, one.digest, "the edit was made with", shared.hints)
 
     return {
-        (number, name): known.get((number, name)) or opened(name, one)
+        (number, name): shared.readers.get((number, name)) or opened(name, one)
         for number, edit in enumerate(edits, 1)
         for name, one in edit.append.items()
     }

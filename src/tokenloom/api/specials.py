@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError, TokenizerError, plural, warn
-from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.plan import Tally
 from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 
@@ -32,10 +32,9 @@ def check_used(
             )
 
 
-def tell_losses(path: str, layout: object) -> None:
+def tell_losses(path: str, tally: Tally) -> None:
     """Warn before anything runs when some tokens are in no row."""
-    tally = layout.groups.tally if isinstance(layout, Packed) else None
-    if tally is None or not tally.lost:
+    if not tally.lost:
         return
     why = {
         "documents filtered by length": tally.filtered_tokens,
@@ -51,10 +50,9 @@ def tell_losses(path: str, layout: object) -> None:
     )
 
 
-def tell_cuts(path: str, layout: object, columns: Iterable[str]) -> None:
+def tell_cuts(path: str, tally: Tally, columns: Iterable[str]) -> None:
     """Warn if documents are cut where a loss column says that they are prompts and answers."""
-    tally = layout.groups.tally if isinstance(layout, Packed) else None
-    if tally is None or not tally.cut or set(fmt.LOSS_COLUMNS).isdisjoint(columns):
+    if not tally.cut or set(fmt.LOSS_COLUMNS).isdisjoint(columns):
         return
     warn(
         f"{path}: pack: {tally.cut:,} of {plural(tally.documents, 'document')} are cut into pieces "

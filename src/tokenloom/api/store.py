@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
-from tokenloom.arguments import Place, near_misses, part_of, place
+from tokenloom.arguments import Place, field_names, near_misses, part_of, place
 from tokenloom.batch.views.annexes import annex
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
@@ -36,6 +36,7 @@ from tokenloom.store.files import LOCAL
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
+from tokenloom.trace.forward import decoder_of
 
 
 class Store(Documents):
@@ -111,8 +112,7 @@ class Store(Documents):
     @lazy
     def tokenizer(self) -> StoredTokenizer | None:
         """The tokenizer that made the ids, or None for ready-made ids."""
-        record = self.reader.manifest.tokenizer
-        return None if record is None else StoredTokenizer(record, self._sidecar)
+        return decoder_of(self.reader)
 
     @property
     def tokenizer_identity(self) -> str:
@@ -311,7 +311,7 @@ class Store(Documents):
         return seen
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _copied, (self.reader,)
+        return Store, (self.reader, self.reader.path)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -330,13 +330,6 @@ class Store(Documents):
         if not views:
             return np.empty(0, dtype)
         return np.concatenate(views, dtype=dtype, casting="unsafe")
-
-    def _sidecar(self, name: str) -> bytes:
-        return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
-
-
-def _copied(reader: Reader) -> Store:
-    return Store(reader, reader.path)
 
 
 def _index(index: SupportsIndex) -> int:
@@ -436,15 +429,8 @@ def open_store(
     ...     tl.open(folder + "/toy").document(0)
     array([104, 105], dtype=int32)
     """
-    said = Said(
-        format=format,
-        dtype=dtype,
-        eos=eos,
-        bos=bos,
-        vocab_size=vocab_size,
-        seal=seal,
-        missing=missing,
-    )
+    given = locals()
+    said = Said(**{name: given[name] for name in field_names(Said)})
     reader = open_any(
         path,
         snapshot=snapshot,

@@ -193,37 +193,27 @@ def forecast_of(maker: Maker, reading: RankReading, first: int, steps: int, grou
     seq_len, working = maker.run.seq_len, [source.working for source in maker.run.sources]
     by_blocks = maker.renderer.by_blocks
     largest = max(one.block_bytes if by_blocks else one.row_bytes for one in working)
-    sizes = {
-        "needed_bytes": reading.needed,
-        "cache_bytes": reading.capacity,
-        "fetch_bytes": largest,
-    }
-    if not by_blocks:
+    how = ROWS
+    if by_blocks:
+        caches = maker.renderer.caches
+        real = {id(cache): BlockCache(cache.capacity) for cache in caches}
+        endless = {id(cache): BlockCache(1 << 62) for cache in caches}
+        step, rows = maker.pretend(first, steps, group, [real[id(cache)] for cache in caches])
+        maker.pretend(first, steps, group, [endless[id(cache)] for cache in caches])
+        fetches, blocks = (sum(o.stats().misses for o in each.values()) for each in (real, endless))
+        how = THRASHES if fetches > SLACK * blocks else FITS
+    else:
         step, rows = maker.pretend(first, steps, group, None)
-        return Forecast(
-            steps=step,
-            examples=rows,
-            blocks=rows,
-            fetches=rows,
-            how=ROWS,
-            advice=reading.advice,
-            tokens=rows * seq_len,
-            **sizes,
-        )
-    caches = maker.renderer.caches
-    real = {id(cache): BlockCache(cache.capacity) for cache in caches}
-    endless = {id(cache): BlockCache(1 << 62) for cache in caches}
-    step, rows = maker.pretend(first, steps, group, [real[id(cache)] for cache in caches])
-    maker.pretend(first, steps, group, [endless[id(cache)] for cache in caches])
-    fetched, needed = (sum(o.stats().misses for o in each.values()) for each in (real, endless))
-    how = THRASHES if fetched > SLACK * needed else FITS
+        fetches = blocks = rows
     return Forecast(
         steps=step,
         examples=rows,
-        blocks=needed,
-        fetches=fetched,
+        blocks=blocks,
+        fetches=fetches,
         how=how,
-        advice=reading.advice if how == THRASHES else "",
+        needed_bytes=reading.needed,
+        cache_bytes=reading.capacity,
+        advice="" if how == FITS else reading.advice,
         tokens=rows * seq_len,
-        **sizes,
+        fetch_bytes=largest,
     )

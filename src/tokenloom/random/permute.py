@@ -173,59 +173,43 @@ class Feistel:
 
     def _through(self, x: UInt64, which: Which, *, backwards: bool) -> UInt64:
         if native.compiled is None:
-            return _walk(x, which, self.n, self._decrypt if backwards else self._encrypt)
+
+            def once(x: UInt64, of: Which) -> UInt64:
+                rounds = self._keys[:, :1] if of is None else self._keys.take(of, axis=1)
+                return _once(self._a, self._b, rounds, x, backwards)
+
+            return _walk(x, which, self.n, once)
         of = None if which is None else native.plain(which, np.int64)
         words, keys = native.plain(x, np.uint64), np.ascontiguousarray(self._keys)
         out = np.empty(len(x), np.uint64)
         native.compiled.feistel(words, of, keys, self.n, self._side, backwards, out)
         return out
 
-    def _encrypt(self, x: UInt64, which: Which) -> UInt64:
-        left, right, work = self._halves(x)
-        for number in range(ROUNDS):
-            half, other, size = (
-                (left, right, self._a) if number % 2 == 0 else (right, left, self._b)
-            )
-            self._hash(other, number, which, size, work)
-            half += work
-            np.subtract(half, size, out=work)
-            np.minimum(half, work, out=half)  # half - size wraps to the top unless half >= size
-        left *= self._b
-        left += right
-        return left
 
-    def _decrypt(self, y: UInt64, which: Which) -> UInt64:
-        left, right, work = self._halves(y)
-        for number in reversed(range(ROUNDS)):
-            half, other, size = (
-                (left, right, self._a) if number % 2 == 0 else (right, left, self._b)
-            )
-            self._hash(other, number, which, size, work)
-            half -= work
-            np.add(half, size, out=work)
-            np.minimum(half, work, out=half)  # half + size wraps back unless half < 0
-        left *= self._b
-        left += right
-        return left
-
-    def _halves(self, x: UInt64) -> tuple[UInt64, UInt64, UInt64]:
-        left = x // self._b
-        work = left * self._b
-        return left, x - work, work
-
-    def _hash(self, half: UInt64, number: int, which: Which, size: np.uint64, out: UInt64) -> None:
-        """A keyed hash of one half, spread evenly over [0, size); size is below 2^32."""
-        key = self._keys[number, 0] if which is None else self._keys[number][which]
-        hash_of_half(half, key, size, out)
-
-
-def hash_of_half(
-    half: UInt64, key: np.uint64 | UInt64, size: np.uint64 | UInt64, out: UInt64 | None = None
+def _once(
+    a: np.uint64 | UInt64, b: np.uint64 | UInt64, rounds: UInt64, x: UInt64, backwards: bool
 ) -> UInt64:
+    """All rounds, given the numbers of left and right halves and the keys of each [rounds, N]."""
+    left = x // b
+    right = x - left * b
+    for number in reversed(range(ROUNDS)) if backwards else range(ROUNDS):
+        half, other, size = (left, right, a) if number % 2 == 0 else (right, left, b)
+        moved = _hash_of_half(other, rounds[number], size)
+        if backwards:
+            half -= moved
+            np.minimum(half, half + size, out=half)  # half + size wraps back unless half >= 0
+        else:
+            half += moved
+            np.minimum(half, half - size, out=half)  # half - size wraps to the top below size
+    found: UInt64 = left * b + right
+    return found
+
+
+def _hash_of_half(half: UInt64, key: UInt64, size: np.uint64 | UInt64) -> UInt64:
     """The round function: a keyed hash of one half, spread evenly over [0, size), size < 2^32."""
-    out = np.bitwise_xor(half, key, out=out)
+    out = half ^ key
     out *= _A
-    np.bitwise_xor(out, out >> _32, out=out)
+    out ^= out >> _32
     out *= _B
     out >>= _32
     out *= size
@@ -456,18 +440,3 @@ def _sides(sizes: UInt64) -> UInt64:
     side -= (side - one) * (side - one) >= sizes
     side += side * side < sizes
     return side
-
-
-def _once(a: UInt64, b: UInt64, rounds: UInt64, x: UInt64, backwards: bool) -> UInt64:
-    left = x // b
-    right = x - left * b
-    for number in reversed(range(ROUNDS)) if backwards else range(ROUNDS):
-        half, other, size = (left, right, a) if number % 2 == 0 else (right, left, b)
-        moved = hash_of_half(other, rounds[number], size)
-        if backwards:
-            half += size - moved
-        else:
-            half += moved
-        half -= size * (half >= size)
-    found: UInt64 = left * b + right
-    return found

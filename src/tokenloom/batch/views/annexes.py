@@ -13,10 +13,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from tokenloom.arguments import one_of
-
-ANNEXES = ("inspect", "report")
-
 
 def annex(name: str) -> ModuleType:
     """A room that answers questions about a run, a batch or a store.
@@ -27,7 +23,6 @@ def annex(name: str) -> ModuleType:
     >>> annex("inspect").__name__, annex("report").__name__
     ('tokenloom.inspect', 'tokenloom.report')
     """
-    one_of("annex", name, ANNEXES)
     # the only imports inside a function: an annex imports us
     if name == "inspect":
         from tokenloom import inspect
