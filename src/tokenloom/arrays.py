@@ -10,9 +10,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Int64", "answered", "checked", "distinct", "grouped", "sliced", "with_newest"]
-
 Int64 = NDArray[np.int64]
+Array = NDArray[Any]
+Bool = NDArray[np.bool_]
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+UInt64 = NDArray[np.uint64]
+UInt8 = NDArray[np.uint8]
 FEW = 4096  # a range of up to this many numbers is counted rather than sorted
 MOST = (1 << 63) - 1  # indices of an endless run are below this
 

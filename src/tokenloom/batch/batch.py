@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Bool, Float32, Int32, Int64
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
 from tokenloom.batch.spec import RenderSpec
@@ -48,14 +48,6 @@ from tokenloom.page.document import SHOWN, View
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 from tokenloom.trace.forward import decoder_of
-
-Int32 = NDArray[np.int32]
-
-Float32 = NDArray[np.float32]
-
-Bool = NDArray[np.bool_]
-
-Array = NDArray[Any]
 
 _UNJUDGED = {"loss_mask": "_trained", "labels": "_labels"}  # where they are kept until judged
 

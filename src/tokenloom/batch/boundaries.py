@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Int32, Int64
 from tokenloom.batch.paint import paint
 from tokenloom.batch.tiles import Tiles
 from tokenloom.errors import InputError
@@ -36,9 +36,6 @@ __all__ = [
     "segment_ids",
     "tiles_from_marks",
 ]
-
-
-Int32 = NDArray[np.int32]
 
 
 class Marks(NamedTuple):

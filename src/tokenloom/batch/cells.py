@@ -13,15 +13,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Int64
 from tokenloom.layout.layout import Reads
 from tokenloom.store.derived.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
-
-Array = NDArray[Any]
 
 LINE = 64  # bytes of a cache line
 

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
+from tokenloom.arrays import Array
 from tokenloom.batch import attention
 from tokenloom.batch.laws import LAWS, Breach, Given, derived, scheme
 from tokenloom.errors import ConfigError, InputError, NoTrainedTokens, plural
-
-Array = NDArray[Any]
 
 CELLS = (
     "tokens",

@@ -32,17 +32,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Array, Bool
 from tokenloom.batch import attention
 from tokenloom.batch.paint import IGNORE
 from tokenloom.errors import plural
 from tokenloom.layout.spans import JOINED
 from tokenloom.store.handles import lazy
-
-Array = NDArray[Any]
-
-Bool = NDArray[np.bool_]
 
 SHOWN = 3  # cells reported per law; the rest are only counted
 

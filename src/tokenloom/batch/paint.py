@@ -15,20 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Bool, Int32, Int64
 from tokenloom.batch.cells import Copier, Runs, fill, new_array, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
 from tokenloom.store.derived.payload import read_failed
-
-Int32 = NDArray[np.int32]
-
-Bool = NDArray[np.bool_]
-
-Array = NDArray[Any]
 
 IGNORE = -100  # the label of a cell that is not trained
 

@@ -19,9 +19,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64, distinct
+from tokenloom.arrays import Array, Float32, Int64, distinct
 from tokenloom.batch.cells import Copier, Runs, copier, fill, reads_of_rows, row_copier
 from tokenloom.batch.plan import Plan, PlanPart
 from tokenloom.layout.layout import Reads
@@ -35,10 +34,6 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
-
-Float32 = NDArray[np.float32]
-
-Array = NDArray[Any]
 
 
 class Fetched(NamedTuple):

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64, grouped
+from tokenloom.arrays import Float32, Int64, grouped
 from tokenloom.batch.batch import Batch, Details, Kind
 from tokenloom.batch.cells import Copier, Runs, fill, new_array
 from tokenloom.batch.paint import SomeTiles, weave
@@ -28,8 +27,6 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-
-Float32 = NDArray[np.float32]
 
 TOKENS = ("tokens",)  # what every batch has
 

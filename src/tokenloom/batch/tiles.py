@@ -8,21 +8,13 @@ of filler between spans. Everything in a batch except its tokens follows from th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Bool, Int32, Int64
 from tokenloom.layout.spans import JOINED, Spans
 from tokenloom.store.handles import lazy
-
-Int32 = NDArray[np.int32]
-
-Bool = NDArray[np.bool_]
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Bool, Int64
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.cells import announce
 from tokenloom.batch.plan import Plan
@@ -27,8 +26,6 @@ from tokenloom.loader.steps import rank_rows
 from tokenloom.order.run import Run
 from tokenloom.order.schedule import Steps
 from tokenloom.store.cache import BlockCache
-
-Bools = NDArray[np.bool_]
 
 END = 1 << 63  # examples are counted by 64-bit integers
 
@@ -290,7 +287,7 @@ class Maker:
             line, real = self._line(step, stop, low, high)
         return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
 
-    def whole_steps(self, step: int, stop: int) -> tuple[Int64, Bools]:
+    def whole_steps(self, step: int, stop: int) -> tuple[Int64, Bool]:
         """The rows of some steps of one size, for all ranks, and which are real [steps, rows]."""
         line, real = self._line(step, stop, 0, self.steps.size(step))
         if self.run.lanes == 1:
@@ -315,7 +312,7 @@ class Maker:
         period = self.run.fraction_period(first, last)
         return period > 0 and size % period == 0
 
-    def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bools]:
+    def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bool]:
         """Rows [first, last) of some steps in order of index, and which of them are real."""
         size = self.steps.size(step)
         # [steps, rows]: the example of each row, before sorting and wrapping

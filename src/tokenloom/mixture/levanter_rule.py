@@ -132,7 +132,7 @@ class LevanterBlocks:
         return before
 
     def whole(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Merged`."""
+        """See `tokenloom.mixture.merge.Merge`."""
         return index // self.block * self.block
 
     def index(self, source: int, item: int) -> int:

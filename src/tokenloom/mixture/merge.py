@@ -23,13 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Float64, Int64
 from tokenloom.limits import limits
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.random.keys import children, key, named
 from tokenloom.store.handles import lazy
-
-Float64 = NDArray[np.float64]
 
 WIDER, ULPS, HALVINGS = (
     4,
@@ -413,7 +411,7 @@ class Merge:
         return low, high
 
     def whole(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Merged`: the items of a source come in order."""
+        """The largest index <= `index` at which every source has shown a prefix of its items."""
         return index
 
     # -- item → index ----------------------------------------------------------------------

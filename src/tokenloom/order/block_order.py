@@ -54,7 +54,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -294,25 +294,6 @@ Band = tuple[Any, "LaneRounds | BandLanes", Int64, Any]
 """(which places, their rounds, the band number of each, the first place of each one's band)"""
 
 
-class _Geometry(Protocol):
-    """Blocks in their permuted order. The first place of a band is also its first index."""
-
-    body: int
-
-    def bands(self, place: Int64) -> Iterator[Band]:
-        """Places (or indices) grouped by bands that have the same rounds."""
-
-    def rows(self, place: Int64, band: Int64) -> Int64:
-        """The row at each place [N], given its band."""
-
-    def places(self, row: Int64) -> Int64:
-        """The place of each row [N]."""
-
-    @property
-    def first_band_rows(self) -> int:
-        """Rows of the first band."""
-
-
 class _Equal:
     """Blocks of one size: all bands but the last are alike, and everything is a division."""
 
@@ -333,6 +314,7 @@ class _Equal:
         self._last = LaneRounds(_lane_blocks(left, lanes) * blocks.size) if left else None
 
     def bands(self, place: Int64) -> Iterator[Band]:
+        """Places (or indices) grouped by bands that have the same rounds."""
         band = place // self._band_rows
         start = band * self._band_rows
         full = band < self._full_bands
@@ -347,6 +329,7 @@ class _Equal:
         yield here, self._last, band[here], start[here]
 
     def rows(self, place: Int64, band: Int64) -> Int64:
+        """The row at each place [N], given its band."""
         block = place // self._size
         inner = place - block * self._size
         return self._first_rows(block) + inner
@@ -371,6 +354,7 @@ class _Equal:
         return rows[block - stretch * chunk]
 
     def places(self, row: Int64) -> Int64:
+        """The place of each row [N]."""
         block = row // self._size
         inner = row - block * self._size
         assert self._shuffled is not None
@@ -378,6 +362,7 @@ class _Equal:
 
     @property
     def first_band_rows(self) -> int:
+        """Rows of the first band."""
         return min(self._band_rows, self.body)
 
 
@@ -461,6 +446,10 @@ class _Cut:
                 self._rounds = {}
             rounds = self._rounds[number] = LaneRounds(np.diff(self._places[edges]))
         return rounds
+
+
+_Geometry = _Equal | _Cut
+"""Blocks in their permuted order. The first place of a band is also its first index."""
 
 
 def _lane_blocks(blocks: int, lanes: int) -> Int64:

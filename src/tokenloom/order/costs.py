@@ -13,14 +13,14 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenloom.arrays import Int64, with_newest
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
-from tokenloom.order.prices import PricedRun, RunPrices, SpanCount
+from tokenloom.order.prices import RunPrices, SpanCount
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import cache_dir, remembered_array
@@ -34,32 +34,8 @@ log = logging.getLogger("tokenloom")
 MOST = 1 << 62  # examples
 
 
-class Costs(Protocol):
-    """Costs of the items of one source, in order."""
-
-    n: int | None
-    """Number of items; None is endless."""
-    most: int
-    """No item costs more."""
-
-    def upto(self, k: int) -> int:
-        """C(k), the cost of the first k items."""
-
-    @property
-    def mean(self) -> float:
-        """The approximate cost of an item."""
-
-    def one(self, k: int) -> tuple[int, int]:
-        """C(k), and the cost of item k."""
-
-    def items(self, first: int, last: int) -> Int64:
-        """The cost of each item from `first` to `last` - 1."""
-
-    def before(self, cost: float) -> int:
-        """The number of items k with C(k) < cost, at most n."""
-
-    def near(self, cost: float) -> float:
-        """An estimate of `before` from the totals of epochs alone."""
+if TYPE_CHECKING:
+    from tokenloom.order.run import SourceRun
 
 
 class EqualCosts:
@@ -75,24 +51,24 @@ class EqualCosts:
         self.mean = float(cost)
 
     def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
+        """C(k), and the cost of item k."""
         return k * self.cost, self.cost
 
     def upto(self, k: int) -> int:
-        """See `Costs`."""
+        """C(k), the cost of the first k items."""
         return k * self.cost
 
     def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
+        """The cost of each item from `first` to `last` - 1."""
         return np.full(last - first, self.cost, np.int64)
 
     def before(self, cost: float) -> int:
-        """See `Costs`."""
+        """The number of items k with C(k) < cost, at most n."""
         found = max(0, -int(-cost // self.cost))
         return found if self.n is None else min(found, self.n)
 
     def near(self, cost: float) -> float:
-        """See `Costs`."""
+        """An estimate of `before` from the totals of epochs alone."""
         return float(self.before(cost))
 
 
@@ -128,18 +104,18 @@ class ShortLastCosts:
         return found
 
     def upto(self, k: int) -> int:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         epoch, inside = divmod(k, self._rows)
         less = self._less if inside and self._place(epoch) < inside else 0
         return epoch * self._total + inside * self._usual - less
 
     def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         epoch, inside = divmod(k, self._rows)
         return self.upto(k), self._usual - (self._less if self._place(epoch) == inside else 0)
 
     def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         out = np.full(last - first, self._usual, np.int64)
         for epoch in range(first // self._rows, -(-last // self._rows)):
             k = epoch * self._rows + self._place(epoch)
@@ -148,7 +124,7 @@ class ShortLastCosts:
         return out
 
     def before(self, cost: float) -> int:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         if cost <= 0:
             return 0
         if self.n is not None and cost > self.upto(self.n):
@@ -161,7 +137,7 @@ class ShortLastCosts:
         return k if self.n is None else min(k, self.n)
 
     def near(self, cost: float) -> float:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         return float(self.before(cost))
 
 
@@ -286,11 +262,11 @@ class SummedCosts:
 
     @lazy
     def mean(self) -> float:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         return self._total(0) / max(1, self._length(0))
 
     def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         epoch, inside = self._priced.phases.place(k)
         number, rest = divmod(inside, self._stride)
         stretch = self._stretch(epoch, number)
@@ -298,7 +274,7 @@ class SummedCosts:
         return self._begin(epoch) + before, int(stretch[rest + 1]) - before
 
     def upto(self, k: int) -> int:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         epoch, inside = self._priced.phases.place(k)
         if not inside:
             return self._begin(epoch)
@@ -308,11 +284,11 @@ class SummedCosts:
         return self._begin(epoch) + int(self._stretch(epoch, number)[rest])
 
     def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         return self._priced.prices(first, last) if first < last else np.empty(0, np.int64)
 
     def before(self, cost: float) -> int:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         if cost <= 0:
             return 0
         phases, low = self._priced.phases, self._epoch_at(cost)
@@ -325,7 +301,7 @@ class SummedCosts:
         return k if self.n is None else min(k, self.n)
 
     def near(self, cost: float) -> float:
-        """See `Costs`."""
+        """See `EqualCosts`."""
         if cost <= 0:
             return 0.0
         epoch = self._epoch_at(cost)
@@ -346,8 +322,12 @@ class SummedCosts:
         return low
 
 
+Costs = EqualCosts | ShortLastCosts | SummedCosts
+"""Costs of the items of one source, in order."""
+
+
 def costs_of(
-    run: PricedRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
+    run: SourceRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
 ) -> Costs:
     """The costs of a run's items.
 
@@ -384,7 +364,7 @@ class TokenCount:
     only the examples since then are counted.
     """
 
-    def __init__(self, run: PricedRun) -> None:
+    def __init__(self, run: SourceRun) -> None:
         self._costs = costs_of(run, "tokens", None, least=0) if run.rows else None
         self._run, self._phases = run, run.phases
         self._known = 0, 0  # examples, tokens

@@ -9,7 +9,7 @@ all rows together.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,45 +21,6 @@ from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity
 from tokenloom.order.shuffle_windows import ShuffleWindows
 from tokenloom.store.handles import lazy
-
-
-class EpochOrders(Protocol):
-    """The orders of all epochs of a source.
-
-    Attributes:
-        name: name of the source, part of its keys.
-        phases: rows of every epoch.
-        shuffle: the resolved shuffle, or None for stored order.
-        seed: seed of the keys.
-        repeats: whether every epoch has the order of the first.
-    """
-
-    name: str
-    phases: Phases
-    shuffle: Shuffle | None
-    seed: int
-    repeats: bool
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Names the orders: equal for equal orders over equal rows."""
-
-    @property
-    def grown_at(self) -> tuple[int, ...]:
-        """The first item that may show a row of each appended part."""
-
-    @property
-    def extended(self) -> tuple[int, ...]:
-        """Epochs that continue the one before them; together the two count as one."""
-
-    def order(self, epoch: int) -> Order:
-        """The order of one epoch."""
-
-    def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """The row at each place inside its epoch [N]."""
-
-    def rows_in(self, epoch: int) -> int:
-        """Row numbers in an epoch are below this."""
 
 
 class FreshEpochs:
@@ -94,7 +55,7 @@ class FreshEpochs:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See `EpochOrders`."""
+        """Names the orders: equal for equal orders over equal rows."""
         return {
             "shuffle": shuffle_identity(self.shuffle),
             "seed": self.seed,
@@ -103,7 +64,7 @@ class FreshEpochs:
         }
 
     def order(self, epoch: int) -> Order:
-        """See `EpochOrders`."""
+        """The order of one epoch."""
         epoch = 0 if self.repeats else epoch
         order = self._orders.get(epoch)
         if order is None:
@@ -116,11 +77,11 @@ class FreshEpochs:
         return order
 
     def rows_in(self, epoch: int) -> int:
-        """See `EpochOrders`."""
+        """Row numbers in an epoch are below this."""
         return int(self.phases.rows[self.phases.of(epoch)])
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """See `EpochOrders`."""
+        """The row at each place inside its epoch [N]."""
         if self.shuffle is None or self.phases.rows.max() == 1 or not len(epoch):
             return inside
         if self.repeats or (epoch == epoch[0]).all():
@@ -231,6 +192,10 @@ class GrownEpochs:
         at: the first item that may show a new row.
     """
 
+    phases: Phases
+    grown_at: tuple[int, ...]
+    extended: tuple[int, ...]
+
     def __init__(self, before: EpochOrders, later: FreshEpochs, added: Blocks, at: int) -> None:
         self._before, self._later, self._added, self._cut = before, later, added, at
         self.name, self.shuffle, self.seed = later.name, later.shuffle, later.seed
@@ -257,7 +222,7 @@ class GrownEpochs:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See `EpochOrders`."""
+        """See `FreshEpochs`."""
         return {**self._later.identity, "before": self._before.identity, "at": self._cut}
 
     @lazy
@@ -270,7 +235,7 @@ class GrownEpochs:
         return Bridge(self._before.order(self._running), self._inside, fresh, self._old_rows)
 
     def order(self, epoch: int) -> Order:
-        """See `EpochOrders`."""
+        """See `FreshEpochs`."""
         if epoch < self._epoch:
             return self._before.order(epoch)
         if epoch > self._epoch or not self._bridged:
@@ -278,12 +243,12 @@ class GrownEpochs:
         return self._bridge
 
     def rows_in(self, epoch: int) -> int:
-        """See `EpochOrders`."""
+        """See `FreshEpochs`."""
         later = int(self._later.phases.rows[0])
         return self._before.rows_in(epoch) if epoch < self._epoch else later
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """See `EpochOrders`: rows of the old epochs, of the bridge, or of later epochs."""
+        """See `FreshEpochs`: rows of the old epochs, of the bridge, or of later epochs."""
         row, later = np.empty_like(inside), self._epoch + self._bridged
         old, bridge = epoch < self._epoch, (epoch >= self._epoch) & (epoch < later)
         if old.any():
@@ -294,3 +259,7 @@ class GrownEpochs:
         if new.any():
             row[new] = self._later.rows_at(epoch[new], inside[new])
         return row
+
+
+EpochOrders = FreshEpochs | GrownEpochs
+"""The orders of all epochs of a source."""

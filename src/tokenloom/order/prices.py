@@ -7,46 +7,24 @@ examples follows from the order and from sums (`tokenloom.order.costs`), at any 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64
 from tokenloom.documents.line import Line
-from tokenloom.layout.layout import Epochs, Layout, Phases
+from tokenloom.layout.layout import Epochs, Phases
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
 
-
-class PricedRun(Protocol):
-    """What prices need from a run: rows in order, before any token is read."""
-
-    layout: Layout
-    rows: int
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Names the rows and their order: equal for equal runs."""
-
-    def order(self, epoch: int) -> Order:
-        """The order of one epoch."""
-
-    def locate(self, indices: Int64) -> tuple[Int64, Int64]:
-        """(epoch, row) of each index [N]."""
-
-    def rows_from(self, first: int, last: int) -> tuple[Epochs, Int64]:
-        """(epochs, rows) of indices [first, last)."""
+if TYPE_CHECKING:
+    from tokenloom.order.run import SourceRun
 
 
 class SpanCount(Protocol):
@@ -69,8 +47,9 @@ class RunPrices:
         count: what to count in each row; None counts its stored tokens.
     """
 
-    def __init__(self, run: PricedRun, least: int, count: SpanCount | None = None) -> None:
-        self._run, self.phases, self._least, self._counter = run, run.phases, least, count
+    def __init__(self, run: SourceRun, least: int, count: SpanCount | None = None) -> None:
+        self.phases: Phases = run.phases
+        self._run, self._least, self._counter = run, least, count
         self.most = run.layout.width
 
     def prices(self, first: int, last: int) -> Int64:

@@ -29,7 +29,7 @@ from tokenloom.documents.resolve import Choice, choose_documents
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import ConfigError
 from tokenloom.layout.joined import Joined
-from tokenloom.layout.layout import Layout
+from tokenloom.layout.layout import Layout, Phases
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.limits import limits
@@ -196,8 +196,9 @@ class SourceRun:
     ) -> None:
         self.layout, self.epochs, self.working = layout, epochs, working
         self.name, self.n, self.blanks = epochs.name, n, blanks
-        self.phases, self.shuffle, self.seed = epochs.phases, epochs.shuffle, epochs.seed
-        self.rows = int(self.phases.rows[-1])
+        self.phases: Phases = epochs.phases
+        self.shuffle, self.seed = epochs.shuffle, epochs.seed
+        self.rows: int = int(self.phases.rows[-1])
         self.seq_len, self.width = layout.seq_len, layout.width
         self.lanes = working.lanes
 

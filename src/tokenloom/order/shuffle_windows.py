@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64, distinct, grouped
+from tokenloom.arrays import Int64, UInt64, distinct, grouped
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.random import levanter
@@ -27,8 +27,6 @@ from tokenloom.random.permute import (
     scattered,
 )
 from tokenloom.store.handles import lazy
-
-UInt64 = NDArray[np.uint64]
 
 A_WINDOW = 4  # places; a table costs as much as about ten of them
 

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import UInt64
 from tokenloom.errors import ConfigError
-
-UInt64 = NDArray[np.uint64]
 
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import UInt64
+
 
 class Words:
     """Bounded integers as ``numpy.random.Generator(PCG64(seed)).integers`` makes them.
@@ -61,8 +63,6 @@ class Words:
         self._half = word >> 32
         return word & _LOW
 
-
-UInt64 = NDArray[np.uint64]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 

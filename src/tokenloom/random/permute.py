@@ -35,21 +35,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.arguments import one_of
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Int64, UInt64
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.random import levanter
 from tokenloom.random.keys import draw, draws
 from tokenloom.random.levanter import Words
-
-UInt64 = NDArray[np.uint64]
 
 Which = NDArray[np.int64] | None
 
@@ -64,20 +61,6 @@ MAX_N = 1 << 63
 _32 = np.uint64(32)
 
 _A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-
-
-class Permutations(Protocol):
-    """Permutations of range(n), one for each key."""
-
-    @property
-    def n(self) -> int:
-        """How many indices each of them permutes."""
-
-    def forward(self, x: UInt64, which: Which = None) -> UInt64:
-        """Where index x goes [N]; `which` permutation [N], or None if there is only one."""
-
-    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
-        """The index that goes to y [N]."""
 
 
 def permutations(n: int, keys: Sequence[int] | UInt64, perm_type: str = "feistel") -> Permutations:
@@ -132,11 +115,11 @@ class HashSort:
         self._back: NDArray[np.uint16] | None = None
 
     def forward(self, x: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """Where index x goes [N]; `which` permutation [N], or None if there is only one."""
         return _look_up(self._table, x, which)
 
     def inverse(self, y: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """The index that goes to y [N]."""
         if self._back is None:
             back = np.empty_like(self._table)
             index = np.arange(self.n, dtype=np.uint16)
@@ -164,11 +147,11 @@ class Feistel:
         self._keys = draws(keys[None, :], rounds[:, None])  # [rounds, keys]
 
     def forward(self, x: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         return self._through(x, which, backwards=False)
 
     def inverse(self, y: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         return self._through(y, which, backwards=True)
 
     def _through(self, x: UInt64, which: Which, *, backwards: bool) -> UInt64:
@@ -245,14 +228,14 @@ class Linear:
         self._back = np.array([pow(a, -1, n) if n > 1 else 0 for a, _ in pairs], np.uint64)
 
     def forward(self, x: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         a, b = self._of(self._a, which), self._of(self._b, which)
         y = _times(a, x, self.n) + b  # below 2 n
         n = np.uint64(self.n)
         return np.where(y >= n, y - n, y)
 
     def inverse(self, y: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         n = np.uint64(self.n)
         b = self._of(self._b, which)
         moved = np.where(y >= b, y - b, y + (n - b))
@@ -330,11 +313,11 @@ class LevanterFeistel:
         self._keys = np.array(drawn, np.uint64).reshape(len(keys), self.ROUNDS).T
 
     def forward(self, x: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         return _walk(x, which, self.n, self._encrypt)
 
     def inverse(self, y: UInt64, which: Which = None) -> UInt64:
-        """See `Permutations`."""
+        """See `HashSort`."""
         return _walk(y, which, self.n, self._decrypt)
 
     def _encrypt(self, x: UInt64, which: Which) -> UInt64:
@@ -353,6 +336,10 @@ class LevanterFeistel:
         key = self._keys[number, 0] if which is None else self._keys[number][which]
         mixed: UInt64 = (half * self.FACTOR + key) & self._mask
         return mixed
+
+
+Permutations = HashSort | Feistel | Linear | LevanterFeistel
+"""Permutations of range(n), one for each key."""
 
 
 def scattered(sizes: Int64, keys: UInt64, x: UInt64, *, backwards: bool) -> UInt64:

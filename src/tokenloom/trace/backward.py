@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Int64
 from tokenloom.errors import plural
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
@@ -39,8 +39,6 @@ from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps, rows_in_steps
 from tokenloom.trace.answers import Place
 from tokenloom.trace.cell_runs import cell_runs
-
-Column = NDArray[Any]
 
 Offsets = tuple[int, int]
 
@@ -143,14 +141,14 @@ class FoundRuns(NamedTuple):
         epoch, column, start, length, label_only, inserted, blank: see `Place` [N].
     """
 
-    example: Column
-    epoch: Column
-    column: Column
-    start: Column
-    length: Column
-    label_only: Column
-    inserted: Column
-    blank: Column
+    example: Array
+    epoch: Array
+    column: Array
+    start: Array
+    length: Array
+    label_only: Array
+    inserted: Array
+    blank: Array
 
     def only(self, keep: NDArray[np.bool_]) -> FoundRuns:
         """Some of them."""

@@ -14,17 +14,13 @@ cells and a look-ahead cell::
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.arrays import Array, Bool
 from tokenloom.layout.spans import BOS, EOS, Spans
 from tokenloom.store.reader import Reader
-
-Bools = NDArray[np.bool_]
-
-Column = NDArray[Any]
 
 
 class CellRuns(NamedTuple):
@@ -35,14 +31,14 @@ class CellRuns(NamedTuple):
         column, start, length, label_only, inserted: see `tokenloom.trace.answers.CellRun` [N].
     """
 
-    span: Column
-    column: Column
-    start: Column
-    length: Column
-    label_only: Column
-    inserted: Column
+    span: Array
+    column: Array
+    start: Array
+    length: Array
+    label_only: Array
+    inserted: Array
 
-    def only(self, keep: Bools) -> CellRuns:
+    def only(self, keep: Bool) -> CellRuns:
         """Some of them."""
         return CellRuns(*(column[keep] for column in self))
 

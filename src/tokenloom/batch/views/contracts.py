@@ -30,17 +30,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
+from tokenloom.arrays import Array
 from tokenloom.batch import attention
 from tokenloom.batch.paint import IGNORE
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError, MissingExtra
 
 Arrays = dict[str, Any]
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,15 +21,11 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Int64
 from tokenloom.batch.attention import to_numpy
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
-
-Array = NDArray[Any]
-
 
 HASHED = (("segment_ids", "<i4"), ("position_ids", "<i4"), ("loss_weights", "<f4"))
 

@@ -34,13 +34,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.arguments import one_of
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Array, Int64
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.views.contracts import Contract, contract_of, contract_or_names, to_torch
 from tokenloom.errors import ConfigError, NoTrainedTokens, choices
 from tokenloom.store.handles import lazy
-
-Array = NDArray[Any]
 
 KNOWN = {"input_ids": "tokens", "doc_idx": "document"}  # name that people know → our field
 

@@ -35,14 +35,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Int64, UInt8
 from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.slices import Slices, in_bins, slice_each, slice_line, starts_apart
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 from tokenloom.layout.spans import BOS, EOS, GOES_ON
 from tokenloom.random.keys import draws, key
-
-UInt8 = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

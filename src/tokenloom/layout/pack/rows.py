@@ -35,13 +35,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import (
-    cache_dir,
-    recall,
-    remember,
-    remember_array,
-    remembered_array,
-)
+from tokenloom.store.plan_cache import cache_dir, recall, remember, remember_array, remembered_array
 
 ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
 

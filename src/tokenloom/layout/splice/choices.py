@@ -11,7 +11,7 @@ axis (`tokenloom.layout.splice.turns`) permute places.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,28 +35,6 @@ class Splices(NamedTuple):
     at: Int64
 
 
-class Choices(Protocol):
-    """The choices that documents have, given their lengths."""
-
-    even: bool
-    """Whether every start of a document has the same number of offsets."""
-
-    def content(self, length: Int64) -> Int64:
-        """K of each document, 0 if it cannot be spliced [N]."""
-
-    def count(self, length: Int64) -> Int64:
-        """Number of choices of each document [N]."""
-
-    def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
-        """(number of the start, number of the offset) of each choice [N]."""
-
-    def offsets(self, start: Int64, length: Int64) -> Int64:
-        """Number of offsets of each start, given by number [N]."""
-
-    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
-        """The splice at each place [N]."""
-
-
 class Balanced:
     """Every start that leaves K tokens, placed at the right end of the frame."""
 
@@ -69,28 +47,28 @@ class Balanced:
         self._least, self._adaptive, self._tail = least, adaptive, tail
 
     def content(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """K of each document, 0 if it cannot be spliced [N]."""
         found = np.minimum(length, self._content)
         fits = found >= (self._least if self._adaptive else max(self._least, self._content))
         return np.where(fits, found, 0)
 
     def count(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """Number of choices of each document [N]."""
         content = self.content(length)
         room = length - content
         found = room // self._stride + 1 + (self._tail & (room % self._stride > 0))
         return np.where(content > 0, found, 0)
 
     def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
-        """See `Choices`."""
+        """(number of the start, number of the offset) of each choice [N]."""
         return choice, np.zeros_like(choice)
 
     def offsets(self, start: Int64, length: Int64) -> Int64:
-        """See `Choices`."""
+        """Number of offsets of each start, given by number [N]."""
         return np.ones_like(start)
 
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
-        """See `Choices`."""
+        """The splice at each place [N]."""
         content = self.content(length)
         t = np.minimum(start * self._stride, length - content)  # the tail is not a multiple
         return Splices(t, t, content, self._seq_len - content - offset)
@@ -177,7 +155,7 @@ class Swept:
         return np.maximum(room // self._step + 1, 0) + 0 * size
 
     def content(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         found = np.minimum(length, self._content)
         return np.where(found >= self._least, found, 0)
 
@@ -197,7 +175,7 @@ class Swept:
         return self._sums[inside % self._stride, inside // self._stride], left
 
     def count(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         content = self.content(length)
         found = self._starts(length) * self._fitting(content)
         if not self.even:
@@ -206,7 +184,7 @@ class Swept:
         return np.where(content > 0, found, 0)
 
     def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
-        """See `Choices`."""
+        """See `Balanced`."""
         if self.even:
             each = self._fitting(self.content(length))
             return choice // each, choice % each
@@ -227,12 +205,12 @@ class Swept:
         return start, np.where(late, choice - early * each - before, offset)
 
     def offsets(self, start: Int64, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         size = np.minimum(self.content(length), length - (0 if self.even else start * self._stride))
         return self._fitting(size)
 
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
-        """See `Choices`."""
+        """See `Balanced`."""
         t, at = start * self._stride, offset * self._step
         left = length if self._ring else length - t
         size = np.minimum(np.minimum(self.content(length), left), self._seq_len - at)
@@ -249,31 +227,35 @@ class ChoiceGrid:
         self._starts, self._offsets = starts, offsets
 
     def content(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         return self._all.content(length)
 
     def offsets(self, start: Int64, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         return np.minimum(self._offsets, self._seq_len - self.content(length) + 1)
 
     def _shown(self, length: Int64) -> Int64:
         return np.minimum(self._starts, self._all.count(length))
 
     def count(self, length: Int64) -> Int64:
-        """See `Choices`."""
+        """See `Balanced`."""
         return self._shown(length) * self.offsets(length, length)
 
     def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
-        """See `Choices`."""
+        """See `Balanced`."""
         each = self.offsets(choice, length)
         return choice // each, choice % each
 
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
-        """See `Choices`."""
+        """See `Balanced`."""
         steps = np.maximum(self._shown(length) - 1, 1)
         found = self._all.splice(start * (self._all.count(length) - 1) // steps, 0 * start, length)
         room, steps = self._seq_len - found.length, self.offsets(start, length) - 1
         return found._replace(at=offset * room // np.maximum(steps, 1))
+
+
+Choices = Balanced | Swept | ChoiceGrid
+"""The choices that documents have, given their lengths."""
 
 
 def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Choices:

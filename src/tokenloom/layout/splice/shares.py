@@ -19,12 +19,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from tokenloom.arrays import Int64
+from tokenloom.arrays import Float64, Int64
 from tokenloom.errors import ConfigError
-
-Float64 = NDArray[np.float64]
 
 TOTAL_BITS = 30  # of the sum of all weights of one document
 

@@ -20,12 +20,11 @@ number in the store), the start and the epoch, so it does not matter what else i
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import Int64, grouped, with_newest
+from tokenloom.arrays import Int64, UInt64, grouped, with_newest
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Choices
 from tokenloom.layout.splice.shares import Edges, floor_sum
@@ -33,8 +32,6 @@ from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.limits import limits
 from tokenloom.random.keys import GOLDEN, children, draws, key
 from tokenloom.random.permute import Feistel, hash_sorted
-
-UInt64 = NDArray[np.uint64]
 
 SORTED = 64  # largest n that is sorted
 
@@ -158,22 +155,6 @@ def jitter(spec: SpliceSpec, visit: Int64, room: Int64, document: Int64, choice:
 LARGEST = 1 << 62
 
 
-class Way(Protocol):
-    """How the examples of documents visit their choices; documents are given by place [N]."""
-
-    def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
-        """The choice of example k of an epoch [N]."""
-
-    def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
-        """How often the choice was shown before example k of that epoch [N]."""
-
-    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
-        """How often the choice was shown in all epochs before that epoch [N]."""
-
-    def examples(self, place: int, choice: int, epoch: int) -> range:
-        """The examples of an epoch that show a choice."""
-
-
 class Even:
     """Evenly spaced choices, all with the same weight.
 
@@ -199,14 +180,14 @@ class Even:
         return moved
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """The choice of example k of an epoch [N]."""
         if self.plain:
             return k
         found: Int64 = (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
         return found
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """How often the choice was shown before example k of that epoch [N]."""
         if self.plain:
             return epoch
         t, q, mid = self._t[place], self._q[place], self._mid[place]
@@ -217,13 +198,13 @@ class Even:
         return visits
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
-        """See `Way`."""
+        """The examples of an epoch that show a choice."""
         t, q, mid = (int(one[place]) for one in (self._t, self._q, self._mid))
         shift = (mid + epoch * q) % t
         return range(-((shift - choice * q) // t), -((shift - (choice + 1) * q) // t))
 
     def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
-        """See `Way`."""
+        """How often the choice was shown in all epochs before that epoch [N]."""
         if self.plain:
             return np.full(len(place), epoch)
         t, q, mid = self._t[place], self._q[place], self._mid[place]
@@ -256,22 +237,22 @@ class Wrapped:
         self._t, self._q = np.maximum(choices, 1), quota
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         found: Int64 = (epoch * self._q[place] + k) % self._t[place]
         return found
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         found: Int64 = (epoch * self._q[place] + k) // self._t[place]
         return found
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
-        """See `Way`."""
+        """See `Even`."""
         t, q = int(self._t[place]), int(self._q[place])
         return range((choice - epoch * q) % t, q, t)
 
     def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
         found: Int64 = rounds + (choice < rest)
         return found
@@ -309,12 +290,12 @@ class Edged:
         return self._edges.before(choice, self._room[place], self._choices[place])
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         weight = (k * self._total[place] + self._shift(place, epoch)) // self._q[place]
         return self._edges.at(weight, self._room[place], self._choices[place])
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         total, q = self._total[place], self._q[place]
         low, earlier = self._before(place, choice), self.earlier(place, choice, epoch)
         first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
@@ -322,7 +303,7 @@ class Edged:
         return visits
 
     def earlier(self, place: Int64, choice: Int64, epoch: Int64 | int) -> Int64:
-        """See `Way`."""
+        """See `Even`."""
         total, q, step = self._total[place], self._q[place], self._step[place]
         low, high = self._before(place, choice), self._before(place, choice + 1)
         rounds, rest = epoch // total, epoch % total
@@ -335,11 +316,15 @@ class Edged:
         return earlier
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
-        """See `Way`."""
+        """See `Even`."""
         where, q = np.array([place]), int(self._q[place])
         shift, total = int(self._shift(where, np.array([epoch]))[0]), int(self._total[place])
         low, high = (int(self._before(where, np.array([one]))[0]) for one in (choice, choice + 1))
         return range(max(0, -((shift - low * q) // total)), -((shift - high * q) // total))
+
+
+Way = Even | Wrapped | Edged
+"""How the examples of documents visit their choices; documents are given by place [N]."""
 
 
 def _golden_steps(total: Int64) -> Int64:
