@@ -56,7 +56,7 @@ def _plans(store: tl.Store, rows: int, rounds: int, command: str) -> Table:
     for name, took in timing.items():
         row = rate(name, took, rows * 60 / 1e6, "M rows/CPU-min")
         found.append(want(row, ">=", 10))
-    notes = [f"{rows:,} rows of each; order, spans, documents, mixture and digests, no token."]
+    notes = [f"{rows:,} rows of each; items, order, coverage, mixture and digests, no token."]
     return Table(title="audit 1: plans", command=command, rows=found, notes=notes)
 
 

@@ -23,7 +23,7 @@ from tokenloom.arguments import integer
 from tokenloom.arrays import Int64
 from tokenloom.batch.attention import to_numpy
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.check import BatchReport, check_batch
+from tokenloom.batch.check import check_batch
 from tokenloom.batch.laws import LAWS
 from tokenloom.batch.views.digest import digest_of, row_hashes
 from tokenloom.bind import unbind
@@ -205,19 +205,15 @@ class _BatchAudit:
     def _judge_laws(self, batch: Any) -> None:
         report = check_batch(batch, **self._options)
         for law in (*report.checked, "shape", "dtype"):
-            self._note_law(report, law)
-
-    def _note_law(self, report: BatchReport, law: str) -> None:
-        """Every problem counts, the first few are told."""
-        problems = [one for one in report.problems if one.law == law]
-        count = report.totals.get(law, 0)
-        self._findings.record(
-            law,
-            "rows",
-            report.facts.rows,
-            np.minimum(np.arange(count), max(0, len(problems) - 1)),
-            lambda p: f"batch {self._batches - 1}, {problems[p]}",
-        )
+            problems = [one for one in report.problems if one.law == law]
+            self._findings.record(
+                law,
+                "rows",
+                report.facts.rows,
+                np.arange(len(problems)),
+                [f"batch {self._batches - 1}, {one}" for one in problems].__getitem__,
+                broken=report.totals.get(law, 0),
+            )
 
     def _judge_eos(self, batch: Any) -> None:
         """Count the EOS that end documents, and those of them that are trained on."""

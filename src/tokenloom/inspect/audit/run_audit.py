@@ -51,7 +51,7 @@ from tokenloom.progress import Progress
 
 Bool = NDArray[np.bool_]
 
-LOOKED_UP = 1 << 14  # rows of a mix whose index is looked up; of more, a keyed share of them
+LOOKED_UP = 1 << 14  # rows of a mix times its sources, whose index is looked up
 
 POINTS = 16  # at which the error of a mixture is measured in each chunk
 
@@ -201,7 +201,8 @@ class _RunAudit:
         """Every item has its place at the index that shows it."""
         run = self._run.run
         if self._run.rule is not None:
-            shown = shown.take(self._scope.share(shown.index, LOOKED_UP, "places"))
+            most = LOOKED_UP // len(run.sources)  # it takes longer the more sources there are
+            shown = shown.take(self._scope.share(shown.index, most, "places"))
         self._looked_up += len(shown.index)
         found = np.empty_like(shown.index)
         for number, here in grouped(shown.source):
@@ -227,13 +228,14 @@ class _RunAudit:
             self._findings.record_cells("tokens", batch.tokens[here], right, shown.index[here])
         strict = all(render.mask_boundary_loss for render in batch.renders)
         report = check_batch(batch, seq_len=width, strict=strict)
-        problems = [one for one in report.problems if one.law != "trained"]
+        start = f"batch from index {shown.index[0]:,} on"
+        problems = [f"{start}, {one.law}: {one}" for one in report.problems if one.law != "trained"]
         self._findings.record(
             "batch_laws",
             "rows",
             len(batch),
             np.arange(len(problems)),
-            lambda p: f"batch from index {shown.index[0]:,} on, {problems[p].law}: {problems[p]}",
+            problems.__getitem__,
             broken=sum(count for law, count in report.totals.items() if law != "trained"),
         )
 
@@ -336,7 +338,7 @@ class _Shares:
         errors: the largest error of every source: what it has consumed less its share of what all
             have, since the start of the range or the last edit, in units of cost. It is looked at
             `POINTS` times a chunk. A source that ends leaves its share to the others; then there
-            are none.
+            are none, and so in a mix that is shuffled as a whole.
     """
 
     def __init__(self, mix: MixedRun, first: int, findings: Findings) -> None:
@@ -357,7 +359,8 @@ class _Shares:
             self._stage, self._since = stage, self._rows
         for part in np.array_split(shown.source, POINTS):
             self._rows = self._rows + np.bincount(part, minlength=len(names))
-            self._measure(stage)
+            if self._mix.shuffle is None:
+                self._measure(stage)
         found, self._rows = self._rows, self._consumed(end)
         right = self._rows
         self._findings.record(
