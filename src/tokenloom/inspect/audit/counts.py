@@ -217,7 +217,13 @@ class SpanCounts:
     """
 
     def __init__(self, lengths: Int64, epochs: int | None, findings: Findings) -> None:
-        if len(lengths) and (lengths.min() < 0 or int(lengths.sum()) > MOST_TOKENS):
+        if lengths.min(initial=0) < 0:
+            document = int(lengths.argmin())
+            raise ConfigError(
+                f"lengths: found {lengths[document]:,} tokens in document {document}, allowed: "
+                "from 0 on."
+            )
+        if int(lengths.sum()) > MOST_TOKENS:
             raise ConfigError(
                 f"lengths: found {int(lengths.sum()):,} tokens in all, allowed: up to "
                 f"{MOST_TOKENS:,}. Audit a part of the documents."
