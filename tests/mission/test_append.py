@@ -190,3 +190,26 @@ def test_a_store_that_did_not_grow_is_refused(tmp_path):
     chosen = tl.mix({"w": old.select(num_docs=3).pack(16)})
     grown = build(tmp_path / "w", 6, 9, append=True)
     refused(lambda: chosen.edit(at=1, append={"w": grown}), tl.ConfigError, "edit.append.w")
+
+
+@pytest.mark.parametrize(("first", "added"), [(24, 13), (13, 24)])
+def test_a_short_last_row_of_one_part_costs_what_it_has(first, added, tmp_path):
+    def build_text(name, length, **options):
+        text = [{"text": "x" * length, "id": f"{length}"}]
+        return tl.build(text, tmp_path / name, tokenizer="bytes", id_key="id", **options)
+
+    def windows(store):
+        return store.windows(8, tail="keep").epochs(None)
+
+    run = tl.mix({"w": windows(build_text("w", first)), "o": windows(build_text("o", 64))})
+    edited = run.edit(at=0, append={"w": build_text("w", added, append=True)})
+    batch = edited.batch(np.arange(60))
+    names = np.array(batch.source)[batch.spans.row]
+    for count in (1, 7, 30, 60):
+        here = batch.spans.row < count
+        tokens = {
+            name: int(batch.spans.length[here & (names == name)].sum()) for name in ("w", "o")
+        }
+        consumed = {one["name"]: one["tokens"] for one in edited.consumed(count)}
+        assert consumed == tokens
+        assert abs(tokens["w"] - tokens["o"]) <= 8

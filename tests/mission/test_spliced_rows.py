@@ -57,7 +57,14 @@ WAYS = {
     "temperature": {"content_length": 6, "edge": "clip", "balance_tau": 0.5, "epoch_length": 41},
     "relative": {"position_scheme": "relative"},
     "swept": {"content_start_mode": "slide_within", "content_length": 5, "offset_stride": 3},
-    "growing": {"content_length": 4, "edge": "clip", "doc_growth": {0: 2, 2: 5}},
+    "clip + BOS": {"content_length": 6, "edge": "clip", "bos": 1},
+    "one of many choices": {
+        "content_length": 6,
+        "edge": "clip",
+        "epoch_length": 5,
+        "balance_mode": "by_document",
+    },
+    "growing": {"content_length": 4, "edge": "clip", "doc_growth": {0: 1, 1: 2, 2: 5}},
     "curriculum": {"fill": "pack", "content_length": {0: 4, 33: 7}},
 }
 

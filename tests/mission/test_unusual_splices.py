@@ -65,3 +65,42 @@ def test_the_first_epoch_of_a_growing_set_may_have_a_single_row():
     later = spans.document[1:42].tolist(), spans.document[42:].tolist()
     assert sorted(later[0]) == sorted(later[1]) == list(range(41))
     assert list(range(41)) not in later
+
+
+def test_growing_twice_every_epoch_shows_the_documents_it_has():
+    lengths, growth = [9, 14, 6, 21], {0: 1, 1: 3, 3: 4}
+    sizes = []
+    for documents in (1, 3, 3, 4):
+        with ToyStore(numbered([lengths[:documents]], 20)) as toy:
+            sizes.append(len(toy.store.splice(6, content_length=4)))
+    with ToyStore(numbered([lengths], 20)) as toy:
+        run = toy.store.splice(6, content_length=4, doc_growth=growth).shuffle(False).epochs(4)
+        document = run.spans(range(len(run))).document
+    assert len(run) == sum(sizes)
+    shown = [set(part.tolist()) for part in np.split(document, np.cumsum(sizes)[:-1])]
+    assert shown == [{0}, {0, 1, 2}, {0, 1, 2}, {0, 1, 2, 3}]
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_a_shuffled_sweep_with_strides_shows_what_the_sweep_in_order_shows(stride):
+    options = {"content_start_mode": "slide_within", "content_length": 5, "offset_stride": 2}
+    with ToyStore(numbered([[17, 9, 6]], 10)) as toy:
+        plain = toy.store.splice(8, **options, content_stride=stride).shuffle(False)
+        mixed = toy.store.splice(8, **options, content_stride=stride, shuffle_offsets=True)
+        shown = [run.spans(range(len(run))) for run in (plain, mixed.shuffle(False))]
+    found = [
+        sorted(zip(*(c.tolist() for c in (s.document, s.start, s.at, s.length)), strict=True))
+        for s in shown
+    ]
+    assert found[0] == found[1] == sorted(set(found[0]))
+
+
+def test_starts_near_the_ends_are_doubled_only_where_a_document_asks_for_it():
+    options = {"content_length": 4, "edge_mode": "duplicate", "sampler": "enumerate"}
+    with ToyStore(numbered([[20, 20]], 10)) as toy:
+        run = toy.store.splice(4, **options, doc_alphas=[2.0, 0.0]).shuffle(False)
+        spans = run.spans(range(len(run)))
+    times = [np.bincount(spans.start[spans.document == one], minlength=17) for one in (0, 1)]
+    assert times[0].min() > 0
+    assert times[0].max() > 1
+    assert times[1].tolist() == [1] * 17
