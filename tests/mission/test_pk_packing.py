@@ -540,6 +540,13 @@ def test_pk_24_bins_are_those_of_a_scan_over_all_of_them(shared_store_of, strate
     assert packed_documents(run) == slow_bins(lengths, 64, strategy, most)
 
 
+def test_pk_24_greedy_rows_hold_at_most_the_documents_allowed(shared_store_of):
+    run = shared_store_of(*([7] * 2 for _ in range(7))).pack(
+        16, strategy="greedy", max_docs_per_bin=3
+    )
+    assert packed_documents(run) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
 @pytest.mark.parametrize("strategy", [*BINS, "sequential"])
 def test_pk_24_sixteen_times_the_documents_take_far_less_than_256_times_as_long(strategy):
     """A quotient of CPU times in one process: n log n gives about 20, a scan over bins 256."""
