@@ -16,7 +16,7 @@ import tempfile
 import tokenloom as tl
 from tokenloom.page.charts import series
 from tokenloom.page.standalone import DRAWN, Panel, standalone
-from tokenloom.report.figures.mix_shares import shares_over_steps
+from tokenloom.report.figures.mixture import shares_over_steps
 from tokenloom.report.subject import Asked, RunSubject
 
 STEPS, BATCH = 900, 4

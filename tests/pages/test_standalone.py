@@ -14,7 +14,7 @@ from tokenloom.page.axes import drawing, label
 from tokenloom.page.charts import Bar, Mark, areas, bars, heat, lines
 from tokenloom.page.histogram import columns
 from tokenloom.page.standalone import DRAWN, Panel, standalone
-from tokenloom.page.triangles import Block, attention_map
+from tokenloom.report.figures.boundaries import Block, attention_map
 from tokenloom.store.derived.length_counts import LengthCounts
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -19,7 +19,7 @@ from tokenloom.inspect import Certificate, audit_run
 from tokenloom.page.markup import visible
 from tokenloom.report import report_on
 from tokenloom.report.evaluations.read_back import read_evaluations
-from tokenloom.report.targets import stored_facts
+from tokenloom.report.store_report import FRAME
 
 MOST_BYTES = 3_000_000
 
@@ -96,9 +96,9 @@ def test_the_answers_about_a_store_are_what_the_store_says(store):
     assert found["lengths"]["median"] == np.median(lengths)
     assert found["lengths"]["longest"] == lengths.max()
     assert found["duplicates"] == {"groups": 1, "copies": 1}
-    assert found["rows"]["windows"] == store.num_tokens // stored_facts.FRAME
+    assert found["rows"]["windows"] == store.num_tokens // FRAME
     strategy = "best_fit_decreasing"
-    choice = tl.plan_packing(store, seq_len=stored_facts.FRAME, strategy=strategy)
+    choice = tl.plan_packing(store, seq_len=FRAME, strategy=strategy)
     assert found["rows"]["fill"] == choice.fill
     assert found["rows"]["rows"] == choice.rows
 

@@ -13,7 +13,7 @@ from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, Query, button, link
 from tokenloom.page.figure import code_block, figure_html
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.report.told import answers_html, cautions_html
+from tokenloom.report.report_file import answers_html, cautions_html
 
 __all__ = ["overview_page"]
 

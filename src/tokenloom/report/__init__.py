@@ -8,8 +8,7 @@
 
 from tokenloom.report.assembled import report_on
 from tokenloom.report.notebook import show_batch, view_batch, view_run, view_store
-from tokenloom.report.report_file import Report
-from tokenloom.report.told import Answer, Caution
+from tokenloom.report.report_file import Answer, Caution, Report
 
 __all__ = [
     "Answer",

@@ -21,34 +21,32 @@ from tokenloom.report.evaluations.evaluation_figures import (
     evaluation_figures,
     known_evaluations,
 )
-from tokenloom.report.figures.attention_row import boundary_figure
-from tokenloom.report.figures.law_verdicts import certificate_cautions, certificate_figure
+from tokenloom.report.figures.audit import audit_report, certificate_cautions, certificate_figure
+from tokenloom.report.figures.boundaries import boundary_figure
 from tokenloom.report.figures.lengths import length_figure
-from tokenloom.report.figures.loading import loading_figure
-from tokenloom.report.figures.lost_tokens import lost_figure
-from tokenloom.report.figures.mix_shares import mixture_figure
+from tokenloom.report.figures.loading import fed_answer, fed_cautions, loading_figure
+from tokenloom.report.figures.lost_tokens import lost_answer, lost_cautions, lost_figure
+from tokenloom.report.figures.mixture import mixture_figure, trained_answer, trained_cautions
 from tokenloom.report.figures.packing_table import packing_figure
+from tokenloom.report.figures.repeats import repeated_answer, repeated_cautions
 from tokenloom.report.figures.resume_line import resume_figure
 from tokenloom.report.figures.row_strips import row_figure
-from tokenloom.report.figures.shuffle_map import shuffle_figure
+from tokenloom.report.figures.shuffle_map import shuffle_figure, shuffled_answer, shuffled_cautions
 from tokenloom.report.figures.splice_maps import splice_figure
-from tokenloom.report.questions import (
-    fed_fast_enough,
-    how_often,
-    is_it_shuffled,
-    what_is_lost,
-    what_is_trained,
-)
-from tokenloom.report.report_file import Report
+from tokenloom.report.report_file import Caution, Report
+from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
-from tokenloom.report.targets.audit_report import audit_report
 from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
-from tokenloom.report.targets.store_report import store_report
-from tokenloom.report.told import Caution
 
 __all__ = ["report_on", "run_report"]
 
-QUESTIONS = (what_is_trained, how_often, what_is_lost, is_it_shuffled, fed_fast_enough)
+QUESTIONS = (
+    (trained_answer, trained_cautions),
+    (repeated_answer, repeated_cautions),
+    (lost_answer, lost_cautions),
+    (shuffled_answer, shuffled_cautions),
+    (fed_answer, fed_cautions),
+)
 
 FigureOf = Callable[[RunSubject], Figure | None]
 
@@ -118,9 +116,9 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
     cautions = [*_audit_cautions(subject)]
-    for question in QUESTIONS:
-        asked.tell(question.__name__.rpartition(".")[2].replace("_", " "))
-        cautions += question.cautions(subject)
+    for answer, cautions_of in QUESTIONS:
+        asked.tell(answer.__name__.replace("_", " "))
+        cautions += cautions_of(subject)
     cautions += evaluation_cautions(evaluations)
     cautions.sort(key=lambda one: -one.gravity)  # stable: the others stay as they are
     return Report(
@@ -128,7 +126,7 @@ def run_report(run: Dataset, asked: Asked) -> Report:
         lead=_lead(subject),
         cautions=tuple(cautions),
         answers=(
-            *(question.answer(subject) for question in QUESTIONS),
+            *(answer(subject) for answer, _ in QUESTIONS),
             *evaluation_answers(evaluations),
         ),
         tree=some_branches(repr(run)),

@@ -1,10 +1,6 @@
-"""What sources have given at some points of a run, how far from their weights, and when they end.
+"""What sources have given at some points of a run, and when they end.
 
 These are a few questions to the run at sixty indices, whatever its length.
-
-A mix gives every source its share by a clock (`tokenloom.mixture.merge`): a source that has
-consumed C is at the moment ``base + (C - ref) / weight``. If all shares were exact, all sources
-would be at the same moment; how far one is off, times its weight, is its error in rows or tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +16,9 @@ from tokenloom.order.schedule import Steps
 
 __all__ = [
     "Consumption",
-    "Deviation",
     "End",
     "Point",
     "consumption_of",
-    "deviation_of",
-    "deviations_of",
     "ends_of",
 ]
 
@@ -69,58 +62,6 @@ def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: in
         around = [steps.count(at, partial=some) for at in starts for some in (False, True)]
         marks |= {*starts, *(min(steps.begin(step), examples) for step in around)}
     return Consumption(tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks)))
-
-
-class Deviation(NamedTuple):
-    """The largest error of a share.
-
-    Attributes:
-        source: name of the source.
-        examples: where, in examples.
-        amount: how much more (or less, if negative) it had than its share, in the run's cost.
-    """
-
-    source: str
-    examples: int
-    amount: float
-
-
-def deviation_of(run: Run, consumption: Consumption) -> Deviation | None:
-    """The largest error against the weights at the points; None where `deviations_of` has none."""
-    found = deviations_of(run, consumption)
-    return max(found.values(), key=lambda one: abs(one.amount), default=None)
-
-
-def deviations_of(run: Run, consumption: Consumption) -> dict[str, Deviation]:
-    """The largest error of each source against the weights at the points, in what the mix shares.
-
-    Empty for a run of one source, or one that is shuffled as a whole.
-    Points after a source has run out are left out: its share cannot be kept.
-    """
-    worst: dict[str, Deviation] = {}
-    if not isinstance(run, MixedRun) or run.shuffle is not None:
-        return worst
-    starts = np.array([stage.at for stage in run.stages])
-    for point in consumption.points[1:]:
-        number = int(np.searchsorted(starts, point.examples, side="right")) - 1
-        clocks = run.stages[number].merge.clocks
-        rows = [one.rows for one in point.taken[: len(clocks)]]
-        live = [
-            (clock, k, name)
-            for clock, k, name in zip(clocks, rows, run.names, strict=False)
-            if clock.costs.n is None or clock.costs.n > clock.first
-        ]
-        if any(clock.costs.n is not None and k >= clock.costs.n for clock, k, _ in live):
-            continue
-        if len(live) < 2:
-            continue
-        moments = np.array([c.base + (c.costs.upto(k) - c.ref) / c.weight for c, k, _ in live])
-        weights = np.array([clock.weight for clock, _, _ in live])
-        errors = (moments - (moments * weights).sum() / weights.sum()) * weights
-        for (_, _, name), error in zip(live, errors.tolist(), strict=True):
-            if name not in worst or abs(error) > abs(worst[name].amount):
-                worst[name] = Deviation(name, point.examples, error)
-    return worst
 
 
 class End(NamedTuple):

@@ -36,10 +36,9 @@ from tokenloom.page.token_cells import (
 )
 from tokenloom.report.assembled import run_report
 from tokenloom.report.picked_rows import targets_of
-from tokenloom.report.report_file import Report
+from tokenloom.report.report_file import Report, answers_html, cautions_html
+from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
-from tokenloom.report.targets.store_report import store_report
-from tokenloom.report.told import answers_html, cautions_html
 
 __all__ = ["show_batch", "view_batch", "view_run", "view_store"]
 

@@ -1,14 +1,15 @@
 """A report: warnings, answers and figures as a page, as plain values, and as a file.
 
-One idea: everything that a report says is kept as plain records, and the page is one way to show
-them. So a script reads the same numbers that a person sees.
+Everything that a report says is kept as plain records, and the page is one way to show them, so a
+script reads the same numbers that a person sees. The numbers of a sentence are kept beside it,
+under names. A warning is a fact that changes a result, and a sentence that says what to do.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +18,100 @@ from tokenloom.errors import ConfigError, StoreError
 from tokenloom.page.document import document, theme_button
 from tokenloom.page.figure import Figure, Numbers, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
+from tokenloom.page.numbers import plural
 from tokenloom.remote.uploads import read_whole, write_whole
-from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
 from tokenloom.version import __version__
 
-__all__ = ["Report"]
+__all__ = ["Answer", "Caution", "Report", "answers_html", "cautions_html"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A question and its answer.
+
+    Attributes:
+        name: a word for it, such as "trained".
+        question: as a person would ask.
+        sentence: the answer.
+        numbers: the numbers in it, by name.
+        figure: name of the figure that shows it; empty if none does.
+        headline: the one number that stands above the sentence, and what it counts.
+
+    >>> Answer(name="n", question="How many?", sentence="2 rows.", numbers={"rows": 2}).figure
+    ''
+    """
+
+    name: str
+    question: str
+    sentence: str
+    numbers: Mapping[str, float]
+    figure: str = ""
+    headline: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    """A warning.
+
+    Attributes:
+        words: what is wrong, with its numbers.
+        remedy: what to do.
+        figure: name of the figure that shows it; empty if none does.
+        gravity: 3: something else is trained than was meant, or nothing; 2: it changes what is
+            learned; 1: it costs time or memory. The gravest come first.
+
+    >>> Caution(words="The run has no step.", remedy="Use a smaller batch size.").remedy
+    'Use a smaller batch size.'
+    """
+
+    words: str
+    remedy: str
+    figure: str = ""
+    gravity: int = 2
+
+
+def cautions_html(cautions: Sequence[Caution]) -> Markup:
+    """The first section of a page."""
+    if not cautions:
+        return tag("p", "No warnings.", class_="fine", role="status")
+    title = tag("h2", plural(len(cautions), "warning"), id="warnings-title")
+    items = (
+        tag("li", one.words, " ", tag("strong", one.remedy), " ", _link(one.figure, "See it."))
+        for one in cautions
+    )
+    about = {"id": "warnings", "aria_labelledby": "warnings-title"}
+    return tag("section", title, tag("ul", *items), class_="warnings", **about)
+
+
+def answers_html(answers: Sequence[Answer]) -> Markup:
+    """The second section: for each question its number, and the answer in a sentence."""
+    cards = (
+        tag(
+            "li",
+            tag("h3", one.question),
+            _headline(one),
+            tag("p", one.sentence),
+            _link(one.figure, "See the figure"),
+        )
+        for one in answers
+    )
+    title = tag("h2", "Answers", class_="unseen", id="answers-title")
+    about = {"id": "answers", "aria_labelledby": "answers-title"}
+    return tag("section", title, tag("ul", *cards, class_="answers"), **about)
+
+
+def _headline(one: Answer) -> Markup | None:
+    if one.headline is None:
+        return None
+    number, counted = one.headline
+    return tag("p", tag("b", number), " ", counted, class_="headline")
+
+
+def _link(figure: str, words: str) -> Markup | None:
+    return tag("a", words, href=f"#{figure}") if figure else None
+
 
 TITLE = "tokenloom report"
-
-DRAWN = re.compile(r'(?:class="(wide|narrow)">)?<svg width="([\d%]+)" height="([\d.]+)"')
 
 MOST_BYTES = 64 << 20  # of a file that may be an earlier report
 
@@ -196,27 +282,10 @@ def _contents(report: Report) -> Markup:
 
 
 def _figures(report: Report) -> Markup:
-    """The figures in two columns of about the same height; a narrow page has one."""
+    """The figures, in two columns on a wide page."""
     parts = [figure_html(one) for one in report.figures]
     parts += [_words(report)] if report.tree else []
-    heights = [_height(one) for one in parts]
-    ends = [abs(2 * sum(heights[:cut]) - sum(heights)) for cut in range(len(parts) + 1)]
-    cut = ends.index(min(ends)) if len(parts) > 1 else len(parts)
-    columns = (tag("div", *some) for some in (parts[:cut], parts[cut:]) if some)
-    return tag("div", *columns, class_="figures")
-
-
-def _height(part: Markup) -> float:
-    """About how high a figure is, in pixels: its drawings, and its words."""
-    height = 190.0
-    for where, width, high in DRAWN.findall(part):
-        if width == "100%":  # a strip, with its name above it
-            height += float(high) + 24
-        elif where == "wide":
-            height += float(high) + 10
-        elif where != "narrow":  # one of two side by side
-            height += float(high) / 2 + 20
-    return height
+    return tag("div", *parts, class_="figures")
 
 
 def _tree_title(report: Report) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.compare import SIMPLE
+from tokenloom.layout.pack.groups import Bounded
 from tokenloom.layout.pack.plan import Tally, plan_group
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
@@ -29,6 +30,7 @@ __all__ = [
     "PackingWays",
     "own_tally",
     "parts_of_layout",
+    "spec_of",
     "ways_of",
     "windows_tally",
 ]
@@ -97,14 +99,12 @@ class PackingWays:
         ways: the usual ones, and the run's own.
         looked: documents that were planned.
         documents, tokens: of the whole source.
-        own: what the run's own way makes of the whole source.
     """
 
     ways: tuple[PackingWay, ...]
     looked: int
     documents: int
     tokens: int
-    own: Tally
 
     @property
     def is_sample(self) -> bool:
@@ -122,18 +122,21 @@ def parts_of_layout(layout: Layout) -> tuple[Layout, ...]:
     return layout.parts if isinstance(layout, Joined) else (layout,)
 
 
-def ways_of(layout: Layout, budget: int = BUDGET) -> PackingWays | None:
-    """The ways of a source; None if it is spliced, which no packer does.
+def spec_of(layout: Layout) -> PackSpec | WindowsSpec | None:
+    """How a layout cuts rows; None if it is spliced, which no packer does."""
+    first = parts_of_layout(layout)[0]
+    return first.spec if isinstance(first, Windows | Packed) else None
+
+
+def ways_of(line: Bounded, spec: PackSpec | WindowsSpec, budget: int = BUDGET) -> PackingWays:
+    """The ways to cut some documents.
 
     Args:
-        layout: its rows.
+        line: the documents.
+        spec: the way that a run takes.
         budget: documents and rows to plan for each way.
     """
-    first = parts_of_layout(layout)[0]
-    if not isinstance(first, Windows | Packed):
-        return None
-    spec, line, seq_len = first.spec, layout.line, layout.seq_len
-    usual = _packs(spec)
+    seq_len, usual = spec.seq_len, _packs(spec)
     each = 1 + line.tokens / seq_len / max(1, line.documents)  # documents and rows of a document
     most = max(1, int(budget / each))
     size = min(GROUP_DOCS if not usual else usual[0].group_docs, most)
@@ -164,7 +167,6 @@ def ways_of(layout: Layout, budget: int = BUDGET) -> PackingWays | None:
         looked=looked,
         documents=line.documents,
         tokens=line.tokens,
-        own=own_tally(layout),
     )
 
 

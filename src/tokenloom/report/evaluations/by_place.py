@@ -18,7 +18,7 @@ from tokenloom.page.histogram import binned_lines, columns
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, share
 from tokenloom.report.evaluations.read_back import Evaluated
-from tokenloom.report.told import Answer
+from tokenloom.report.report_file import Answer
 
 __all__ = ["document_figure", "document_losses", "loss_answer", "place_figure"]
 

@@ -16,7 +16,7 @@ from tokenloom.report.evaluations.by_place import document_figure, loss_answer, 
 from tokenloom.report.evaluations.over_steps import learned_answer, learned_figures
 from tokenloom.report.evaluations.pz_maps import pz_answer, pz_figures
 from tokenloom.report.evaluations.read_back import Evaluated, evaluated
-from tokenloom.report.told import Answer
+from tokenloom.report.report_file import Answer
 
 __all__ = ["evaluation_answers", "evaluation_figures", "known_evaluations"]
 

@@ -20,7 +20,7 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated, sampled
-from tokenloom.report.told import Answer
+from tokenloom.report.report_file import Answer
 
 __all__ = ["learned_answer", "learned_figures"]
 

@@ -20,8 +20,8 @@ from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated
+from tokenloom.report.report_file import Answer
 from tokenloom.report.subject import capital
-from tokenloom.report.told import Answer
 
 __all__ = ["MOST_MAPS", "pz_answer", "pz_figures"]
 

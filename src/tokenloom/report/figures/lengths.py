@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tokenloom.inspect.length_picture import SHARES, lengths_chart
 from tokenloom.page.charts import both, legend
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.markup import Markup, joined
+from tokenloom.page.markup import EMPTY, joined
 from tokenloom.page.numbers import amount, share
 from tokenloom.report.some_lengths import (
     EXACT,
@@ -25,7 +25,7 @@ from tokenloom.report.some_lengths import (
 from tokenloom.report.subject import RunSubject
 from tokenloom.store.derived.length_counts import Doubling, LengthCounts
 
-__all__ = ["length_figure", "lengths_drawn"]
+__all__ = ["length_figure", "lengths_of"]
 
 HEAD = ("tokens of a document", "documents", "share of documents", "share of tokens")
 
@@ -39,14 +39,32 @@ def length_figure(subject: RunSubject) -> Figure:
     found = _looked_at(subject)
     # sources that show the same documents are counted once
     whole = together([one.counts for one in {id(one): one for one in found.values()}.values()])
-    frame = subject.run.seq_len
+    return lengths_of(whole, subject.run.seq_len, [*found.values()], _by_source(found))
+
+
+def lengths_of(
+    counts: LengthCounts, frame: int, looked: Sequence[SomeLengths], *tables: Numbers
+) -> Figure:
+    """The figure of some lengths.
+
+    Args:
+        counts: the lengths.
+        frame: tokens of a frame.
+        looked: what they come from.
+        tables: further numbers.
+    """
+    bins = counts.doublings()
+    drawing = EMPTY
+    if bins:
+        chart = both(lambda width: lengths_chart(bins, width, frame))
+        drawing = joined([legend(SHARES), chart])
     return Figure(
         name="lengths",
         title="How long documents are",
-        message=_message(whole, frame),
-        drawing=lengths_drawn(whole.doublings(), frame),
-        numbers=(_by_source(found), _by_length(whole.doublings())),
-        notes=tuple(_notes(found)),
+        message=_message(counts, frame),
+        drawing=drawing,
+        numbers=(*tables, _by_length(bins)),
+        notes=tuple(_notes(looked)),
     )
 
 
@@ -65,19 +83,6 @@ def _looked_at(subject: RunSubject) -> dict[str, SomeLengths]:
         left = len(every) - len(largest)
         found[f"the {left:,} other sources"] = other_lengths(list(others.values()))
     return found
-
-
-def lengths_drawn(doublings: Sequence[Doubling], frame: int | None = None) -> Markup:
-    """Two columns for every doubling: documents, and their share of tokens.
-
-    Args:
-        doublings: the histogram.
-        frame: tokens of a frame, to be marked; None for no mark.
-    """
-    if not doublings:
-        return Markup()
-    drawn = both(lambda width: lengths_chart(doublings, width, frame))
-    return joined([legend(SHARES), drawn])
 
 
 def _message(counts: LengthCounts, frame: int) -> str:
@@ -120,8 +125,8 @@ def _by_source(found: Mapping[str, SomeLengths]) -> Numbers:
     return Numbers.of(SOURCE_HEAD, rows, "tokens of a document, by source")
 
 
-def _notes(found: Mapping[str, SomeLengths]) -> Iterator[str]:
-    sampled = [one for one in found.values() if one.is_sample]
+def _notes(looked_at: Sequence[SomeLengths]) -> Iterator[str]:
+    sampled = [one for one in looked_at if one.is_sample]
     if sampled:
         looked = sum(one.looked for one in sampled)
         documents = sum(one.documents for one in sampled)

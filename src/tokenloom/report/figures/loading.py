@@ -1,15 +1,15 @@
 """What feeding the run takes: bytes of each rank, its cache, and how long training waits.
 
-One idea: reads and cache follow from the run and the ranks alone. Waiting needs the speed of the
-source and of a step; where nobody gave them, a table has three typical sources, with the numbers
-that it assumes. The first step waits for its first request, whatever is fetched ahead later, so the
-first wait and the later ones are always told apart.
+Reads and cache follow from the run and the ranks alone. Waiting needs the speed of the source and
+of a step; where nobody gave them, a table has three typical sources, with the numbers that it
+assumes. The first step waits for its first request, whatever is fetched ahead later, so the first
+wait and the later ones are always told apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tokenloom.inspect.simulate.answer import RankTotals, Simulation, Stalls
@@ -19,13 +19,17 @@ from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
+from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 
 __all__ = [
+    "STALLS",
     "TYPICAL",
     "TypicalSource",
     "advice_for",
+    "fed_answer",
     "fed_by",
+    "fed_cautions",
     "first_from",
     "loading_figure",
     "waits_in_words",
@@ -254,12 +258,6 @@ def _notes(subject: RunSubject, found: Simulation) -> list[str]:
     if len(found.ranks) > RANKS:
         notes.append(f"Drawn are {RANKS} of {len(found.ranks):,} ranks, from least to most bytes.")
     if found.stalls is None:
-        told = "; ".join(
-            f"{one.name}: {seconds(one.latency)}, {one.bandwidth / 1e6:,.0f} MB/s, "
-            f"{one.parallel} requests at a time"
-            for one in TYPICAL
-        )
-        notes.append(f"Speeds of typical sources are assumed, for each rank: {told}.")
         notes.append(
             "A step takes that long on average, because most steps find their rows in memory: "
             "fetching ahead hides it wherever a step takes longer. The first step waits for its "
@@ -267,3 +265,129 @@ def _notes(subject: RunSubject, found: Simulation) -> list[str]:
         )
         notes.append("Give --latency, --bandwidth and --step-seconds to see how long steps wait.")
     return notes
+
+
+IN_WORDS = {
+    "fits": "and what is needed at once fits the cache",
+    "thrashes": "and blocks are fetched again, because the cache is too small",
+    "reads rows": "row by row",
+}
+
+STALLS = 0.05  # of the time; more is worth a warning
+
+
+def fed_answer(subject: RunSubject) -> Answer:
+    """What each step reads, and what share of the time is waiting, where speeds are known."""
+    found, question = subject.simulation, "Will it be fed fast enough?"
+    if found is None:
+        sentence = "There is no whole step, so nothing is read."
+        return Answer(name="fed", question=question, sentence=sentence, numbers={"bytes": 0})
+    worst = max(found.ranks, key=lambda one: one.bytes)
+    each = found.bytes / max(1, found.steps)
+    numbers: dict[str, float] = {
+        "bytes": found.bytes,
+        "reads": found.reads,
+        "step_bytes": each,
+        "needed_bytes": max(one.needed_bytes for one in found.ranks),
+        "cache_bytes": worst.cache_bytes,
+    }
+    about = "about " if found.bands else ""
+    size = f"{about}{binary_size(round(each))} on average"
+    told = f"A step reads {size}, {IN_WORDS[worst.how]}"
+    if found.bytes and each < 1:
+        told = f"All steps together read {about}{binary_size(found.bytes)}, {IN_WORDS[worst.how]}"
+    stalls = found.stalls
+    if stalls is None:
+        told += f"; {_from_bucket(subject, found, numbers)}"
+    else:
+        numbers |= {"waited": stalls.waited, "seconds": stalls.seconds}
+        numbers |= {"stalled_steps": stalls.stalled_steps, "first_wait": stalls.first_wait}
+        if stalls.step_seconds:
+            told += f"; {waits_in_words(stalls)}"
+        else:
+            told += f"; fetching takes {seconds(stalls.seconds / max(1, stalls.steps))} a step"
+    return Answer(
+        name="fed",
+        question=question,
+        sentence=f"{told}.",
+        numbers=numbers,
+        figure="loading",
+        headline=_headline(found, each),
+    )
+
+
+def _headline(found: Simulation, each: float) -> tuple[str, str]:
+    stalls = found.stalls
+    if stalls is not None and stalls.seconds:
+        later, rest = stalls.waited - stalls.first_wait, stalls.seconds - stalls.first_wait
+        return share(later, rest), "of the time after its first step training waits"
+    if found.bytes and each < 1:
+        return binary_size(found.bytes), "read for all steps together"
+    return binary_size(round(each)), "read for a step"
+
+
+def _from_bucket(subject: RunSubject, found: Simulation, numbers: dict[str, float]) -> str:
+    """What a typical bucket takes: for the first step, and for the others, fetched ahead."""
+    bucket = TYPICAL[-1]
+    each = numbers["bucket_seconds"] = fed_by(found, bucket)
+    wait = numbers["first_seconds"] = first_from(subject.first_step, bucket)
+    speed = f"{bucket.bandwidth / 1e6:,.0f} MB/s and {seconds(bucket.latency)} a request"
+    if not each:
+        return f"from a bucket at {speed} nothing is fetched"
+    if [one.reads for one in subject.first_step] == [one.reads for one in found.ranks]:
+        later = ", and no later one fetches anything" if found.steps > 1 else ""
+        which = "the first step" if later else "it"
+        return f"from a bucket at {speed} {which} waits {seconds(wait)}{later}"
+    ahead = seconds(each) if each < 1e-6 else f"about {seconds(each)}"
+    return (
+        f"from a bucket at {speed} the first step waits {seconds(wait)}, and fetching ahead takes "
+        f"{ahead} a step, which is hidden if a step takes longer"
+    )
+
+
+def fed_cautions(subject: RunSubject) -> Iterator[Caution]:
+    """A cache that thrashes, rows that are read one by one, and training that waits."""
+    found = subject.simulation
+    if found is None:
+        return
+    stalls = found.stalls
+    later = 0.0 if stalls is None else stalls.waited - stalls.first_wait
+    if stalls is not None and stalls.step_seconds and later > STALLS * stalls.seconds:
+        verb = "waits" if stalls.stalled_steps == 1 else "wait"
+        yield Caution(
+            words=f"After its first step, training waits "
+            f"{share(later, stalls.seconds - stalls.first_wait)} of the time: "
+            f"{plural(stalls.stalled_steps, 'step')} of {stalls.steps:,} {verb} for data.",
+            remedy="Read from a faster source, give the cache more memory, use .block_shuffle(), "
+            "or a disk cache for buckets.",
+            figure="loading",
+            gravity=1,
+        )
+    thrashing = [one for one in found.ranks if one.how == "thrashes"]
+    if thrashing:
+        yield _thrashes(subject, max(thrashing, key=lambda one: one.needed_bytes))
+    by_rows = [one for one in found.ranks if one.how == "reads rows"]
+    if by_rows and by_rows[0].bytes > 2 * by_rows[0].useful_bytes:
+        one = max(by_rows, key=lambda rank: rank.bytes)
+        yield Caution(
+            words=f"Rows are read one by one, and {binary_size(one.bytes)} are read for the "
+            f"{binary_size(one.useful_bytes)} that are needed.",
+            remedy="Use .block_shuffle(), or open the stores with more cache_bytes: "
+            f"{binary_size(one.needed_bytes)} hold everything that is needed at once.",
+            figure="loading",
+            gravity=1,
+        )
+
+
+def _thrashes(subject: RunSubject, worst: RankTotals) -> Caution:
+    found = subject.simulation
+    assert found is not None  # a rank of it
+    advice = next((note for note in found.notes if "too little cache" in note), "")
+    own = advice.partition(": ")[2] or "Open the stores with more cache_bytes."
+    return Caution(
+        words=f"Rank {worst.rank} needs {binary_size(worst.needed_bytes)} at once, and its cache "
+        f"has {binary_size(worst.cache_bytes)}: blocks are fetched again and again.",
+        remedy=advice_for(subject, own),
+        figure="loading",
+        gravity=1,
+    )

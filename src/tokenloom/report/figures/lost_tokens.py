@@ -1,23 +1,246 @@
 """Where the tokens of the stores go: shown, not reached, in no row, not selected.
 
-One idea: every token of a store ends in exactly one of these, so their shares add up, and what is
-lost stands beside what is kept, source by source in the table. Bars are shares of all tokens; what
-is said of the run, here and in its answers, are shares of those that it selects. A document that
-several sources select counts once for each of them; where nobody counted, the bar says so.
+Every token of a store ends in exactly one of these, so their shares add up, and what is lost stands
+beside what is kept, source by source in the table. Bars are shares of all tokens; what is said of
+the run, here and in its answer, are shares of those that it selects. A document that several
+sources select counts once for each of them; where nobody counted, the bar says so. Of many sources,
+a warning names the one that loses most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.numbers import plural, share
+from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
-from tokenloom.report.questions.what_is_lost import REASONS
+from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 
-__all__ = ["lost_figure"]
+__all__ = ["REASONS", "lost_answer", "lost_cautions", "lost_figure"]
+
+MUCH_LOST = 0.01  # of the tokens of a source
+
+LITTLE_FILL, LITTLE_SPLICED = 0.9, 0.5  # of the cells; a splice leaves most of a frame free
+
+MUCH_CUT = 0.05  # of the documents
+
+MUCH_DROPPED = 0.01  # of the examples
+
+REASONS = {
+    "tail": "after the last window",
+    "filtered": "in documents that min_len or max_len leaves out",
+    "truncated": "cut off the ends of documents",
+    "overlong": "in documents longer than a frame, which are dropped",
+    "short rows": "in rows shorter than min_row_len",
+    "splices": "in no splice",
+}
+
+REMEDIES = {
+    "tail": "Use windows(…, tail='keep'), or pack(…).",
+    "filtered": "Lower min_len, or raise max_len.",
+    "truncated": "Use overflow='split', or a longer seq_len.",
+    "overlong": "Use overflow='split', or a longer seq_len.",
+    "short rows": "Lower min_row_len.",
+    "splices": "Lower content_length, content_stride or min_copy_len, or show more epochs.",
+}
+
+PACKED_BEST = "best_fit_decreasing"
+
+
+def _remedy(reason: str, one: SourceLeftovers) -> str:
+    """What to do about tokens in no row, of what this source does not do already."""
+    spec = one.layout
+    if reason == "truncated" and isinstance(spec, PackSpec) and spec.max_doc_tokens is not None:
+        cut = "Use overflow='split' and" if spec.overflow == "truncate" else "Use"
+        return f"{cut} a larger max_doc_tokens."
+    if reason == "splices" and isinstance(spec, SpliceSpec) and not spec.include_tail:
+        return f"Set include_tail=True, or {REMEDIES[reason][:1].lower()}{REMEDIES[reason][1:]}"
+    return REMEDIES[reason]
+
+
+def _filling(one: SourceLeftovers) -> str:
+    """What to do about filler, of what this source does not do already."""
+    spec = one.layout
+    if isinstance(spec, PackSpec) and spec.strategy != PACKED_BEST:
+        return f"Use strategy='{PACKED_BEST}', or a shorter seq_len."
+    if isinstance(spec, SpliceSpec):
+        longer = "a larger content_length"
+        return f"Use {longer}." if spec.fill == "pack" else f"Use fill='pack', or {longer}."
+    return "Use a shorter seq_len, or give the source more documents."
+
+
+def lost_answer(subject: RunSubject) -> Answer:
+    """What is left out, the largest part first."""
+    found = subject.leftovers
+    tokens = found.tokens
+    names = ("never_rows", "never_tokens", "once", "uncounted")
+    numbers: dict[str, float] = {name: found.total(name) for name in names}
+    numbers |= {"unselected_documents": found.unselected_documents}
+    numbers |= {"unselected_tokens": found.unselected_tokens}
+    numbers |= {"tokens": tokens, "lost": found.lost, "filler": found.filler}
+    numbers |= {"never_documents": found.total("never_documents"), "dropped": found.dropped}
+    numbers |= {"blank_documents": found.total("blank"), "examples": found.examples}
+    numbers |= {f"lost_{name.replace(' ', '_')}": one for name, one in found.reasons.items()}
+    return Answer(
+        name="lost",
+        question="What is lost?",
+        sentence=". ".join(_clauses(found, tokens)) + ".",
+        numbers=numbers,
+        figure="lost" if tokens else "",
+        headline=_headline(found),
+    )
+
+
+def _headline(found: Leftovers) -> tuple[str, str] | None:
+    if not found.tokens:
+        return None
+    if not found.counted:
+        return share(found.filler), "of the cells are filler"
+    which = "selected tokens" if found.unselected_tokens else "tokens"
+    return share(found.lost, found.tokens), f"of the {which} are in no row"
+
+
+def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
+    if not tokens:
+        yield "The run selects no token, so there is none to lose"
+        return
+    yield from _in_no_row(found, tokens)
+    never, rows = int(found.total("never_rows")), int(found.total("rows"))
+    alone = never == found.dropped and len(found.sources) == 1
+    if never and not alone:
+        missing = f"{plural(never, 'row')} ({share(never, rows)} of an epoch)"
+        yield f"{missing} {_are(never)} not shown"
+    if found.examples:
+        yield capital(f"{share(found.filler)} of the cells are filler")
+        if found.dropped:
+            verb = "makes" if found.dropped == 1 else "make"
+            last = "row" if found.dropped == 1 else plural(found.dropped, "row")
+            yield f"The last {last} of the run {verb} no whole step"
+    elif found.dropped:
+        yield f"No whole step can be made of {plural(found.dropped, 'row')}"
+    blank, left = int(found.total("blank")), found.unselected_documents
+    if blank:
+        yield f"{plural(blank, 'document')} {'are' if blank > 1 else 'is'} quarantined"
+    if left:
+        yield f"The selection leaves out {amount(left, 'document')}"
+
+
+def _in_no_row(found: Leftovers, tokens: int) -> Iterator[str]:
+    if found.lost:
+        reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
+        told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
+        more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
+        part, are = share(found.lost, tokens), "is" if found.lost == 1 else "are"
+        yield capital(f"{part} of {found.selected} {are} in no row: {told}{more}")
+    if not found.counted:
+        left = share(found.total("uncounted"), tokens)
+        yield f"Of {found.selected}, {left} were not counted: it takes long for splices"
+    elif not found.lost:
+        yield f"Every one of {found.selected} is in a row"
+
+
+def lost_cautions(subject: RunSubject) -> Iterator[Caution]:
+    """Losses that are larger than anybody would expect, each with what to do."""
+    found = subject.leftovers
+    yield from _lost(found.sources)
+    yield from _unreached(found)
+    yield from _unfilled(found)
+    yield from _cut(found.sources)
+    examples = found.examples + found.dropped
+    if found.examples and found.dropped > MUCH_DROPPED * examples:
+        verbs = "makes no whole step and is" if found.dropped == 1 else "make no whole step and are"
+        last = "" if found.dropped == 1 else f" {found.dropped:,}"
+        yield Caution(
+            words=f"The last{last} of {plural(examples, 'row')} "
+            f"({share(found.dropped, examples)}) {verbs} dropped.",
+            remedy="Use end='pad', or another batch size.",
+            figure="lost",
+            gravity=1,
+        )
+
+
+def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
+    """Tokens in no row: one warning for each reason."""
+    for reason in REMEDIES:
+
+        def part(one: SourceLeftovers, reason: str = reason) -> float:
+            return one.reasons.get(reason, 0) / one.tokens if one.tokens else 0.0
+
+        worst, others = _worst(sources, part, MUCH_LOST)
+        if worst is not None:
+            lost = worst.reasons[reason]
+            are = "is" if lost == 1 else "are"
+            yield Caution(
+                words=f"{_named(worst, sources)}{amount(lost, 'token')} ({share(part(worst))}) "
+                f"{are} in no row, {REASONS[reason]}{others}.",
+                remedy=_remedy(reason, worst),
+                figure="lost",
+            )
+
+
+def _unreached(found: Leftovers) -> Iterator[Caution]:
+    """Sources that no step shows, although others are."""
+    unseen = [one.name for one in found.sources if one.tokens and not one.shown]
+    if unseen and found.examples:
+        more = f" and {plural(len(unseen) - 3, 'other source')}" if len(unseen) > 3 else ""
+        yield Caution(
+            words=f"No step shows {', '.join(unseen[:3])}{more}.",
+            remedy="Give them more weight or rows, or take them out of the mix.",
+            figure="lost",
+            gravity=3,
+        )
+
+
+def _unfilled(found: Leftovers) -> Iterator[Caution]:
+    def missing(one: SourceLeftovers) -> float:
+        cells = one.shown * found.seq_len
+        fill = (one.shown_tokens + one.inserted) / cells if cells else 1.0
+        least = LITTLE_SPLICED if one.kind == "splice" else LITTLE_FILL
+        return 1 - fill if fill < least else 0.0
+
+    worst, others = _worst(found.sources, missing, 0.0)
+    if worst is not None:
+        yield Caution(
+            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are "
+            f"filler{others}.",
+            remedy=_filling(worst),
+            figure="rows" if worst.kind == "splice" else "packing",
+            gravity=1,
+        )
+
+
+def _cut(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
+    def needless(one: SourceLeftovers) -> float:
+        return (one.cut_needlessly or 0) / one.documents if one.documents else 0.0
+
+    worst, others = _worst(sources, needless, MUCH_CUT)
+    if worst is not None:
+        yield Caution(
+            words=f"{_named(worst, sources)}{amount(worst.cut_needlessly or 0, 'document')} "
+            f"({share(needless(worst))}) would fit into a frame, but "
+            f"{'is' if worst.cut_needlessly == 1 else 'are'} cut{others}.",
+            remedy=f"Use strategy='{PACKED_BEST}', which cuts only longer ones.",
+            figure="packing",
+        )
+
+
+def _worst(
+    sources: Sequence[SourceLeftovers], part: Callable[[SourceLeftovers], float], least: float
+) -> tuple[SourceLeftovers | None, str]:
+    """The source with the largest share above `least`, and how many others have such a share."""
+    found = [one for one in sources if part(one) > least]
+    worst = max(found, key=part, default=None)
+    others = len(found) - 1
+    return worst, f" (and in {plural(others, 'other source')})" if others > 0 else ""
+
+
+def _named(one: SourceLeftovers, sources: Sequence[SourceLeftovers]) -> str:
+    return f"{one.name}: " if len(sources) > 1 else ""
+
 
 HEAD = (
     *("source", "documents", "tokens", "not selected", "in no row", "in rows not reached"),
@@ -49,8 +272,6 @@ def lost_figure(subject: RunSubject) -> Figure | None:
         numbers=(
             _by_part(parts, found, stored),
             _by_source(found),
-            _by_reason(found),
-            _by_cell(found),
         ),
         notes=tuple(_notes(found)),
     )
@@ -124,25 +345,6 @@ def _row(one: SourceLeftovers, seq_len: int) -> tuple[object, ...]:
         one.blank,
         filler,
     )
-
-
-def _by_reason(found: Leftovers) -> Numbers:
-    whole = found.tokens
-    rows = [(REASONS[name], tokens, tokens / whole) for name, tokens in found.reasons.items()]
-    if len(rows) != 1:
-        rows.append(("all of them", found.lost, found.lost / whole))
-    head = ("reason", "tokens in no row", "share of the selected")
-    return Numbers.of(head, rows, "why tokens are in no row")
-
-
-def _by_cell(found: Leftovers) -> Numbers:
-    filler = found.filler
-    rows = [
-        ("a token", found.cells * (1 - filler), 1 - filler),
-        ("filler", found.cells * filler, filler),
-    ]
-    head = ("what a cell holds", "cells", "share")
-    return Numbers.of(head, rows if found.cells else [], "cells of the rows shown")
 
 
 def _notes(found: Leftovers) -> Iterator[str]:

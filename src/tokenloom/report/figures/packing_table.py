@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.layout import Layout
 from tokenloom.page.charts import Bar, bars, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.subject import RunSubject
-from tokenloom.report.ways_to_pack import BUDGET, WINDOWS, PackingWay, PackingWays, ways_of
+from tokenloom.report.ways_to_pack import (
+    BUDGET,
+    WINDOWS,
+    PackingWay,
+    PackingWays,
+    own_tally,
+    spec_of,
+    ways_of,
+)
 
 __all__ = ["packing_figure", "ways_drawn"]
 
@@ -28,11 +36,14 @@ SHOWN = 8  # sources; the largest
 
 def packing_figure(subject: RunSubject) -> Figure | None:
     """Ways of packing side by side; None if every source is spliced."""
-    packed = [one for one in subject.run.run.sources if not isinstance(one.layout, Spliced)]
-    runs = sorted(packed, key=lambda one: -one.layout.line.tokens)
-    shown = runs[:SHOWN]
-    tried = {one.name: ways_of(one.layout, BUDGET // len(shown)) for one in shown}
-    found = {name: ways for name, ways in tried.items() if ways is not None and ways.tokens}
+    packed = {one.name: one.layout for one in subject.run.run.sources if spec_of(one.layout)}
+    largest_first = sorted(packed, key=lambda name: -packed[name].line.tokens)
+    shown = [name for name in largest_first[:SHOWN] if packed[name].line.tokens]
+    found = {
+        name: ways_of(packed[name].line, spec, BUDGET // len(shown))
+        for name in shown
+        if (spec := spec_of(packed[name])) is not None
+    }
     if not found:
         return None
     name, largest = next(iter(found.items()))
@@ -43,7 +54,7 @@ def packing_figure(subject: RunSubject) -> Figure | None:
         message=_message(largest, f"{name}, " if several else ""),
         drawing=ways_drawn(largest, name if several else ""),
         numbers=(_numbers(found),),
-        notes=tuple(_notes(found, len(runs))),
+        notes=tuple(_notes(found, packed)),
     )
 
 
@@ -108,12 +119,13 @@ def _numbers(found: dict[str, PackingWays]) -> Numbers:
     return Numbers.of(HEAD, rows, "what each way makes of the documents looked at")
 
 
-def _notes(found: dict[str, PackingWays], sources: int) -> Iterator[str]:
-    if sources > len(found):
-        yield f"The table has the largest {len(found)} of {sources:,} sources that are not spliced."
+def _notes(found: dict[str, PackingWays], layouts: dict[str, Layout]) -> Iterator[str]:
+    if len(layouts) > len(found):
+        every = f"{len(layouts):,} sources that are not spliced"
+        yield f"The table has the largest {len(found)} of {every}."
     for name, ways in found.items():
         if ways.is_sample:
-            own, about = ways.own, f"{name}: " if len(found) > 1 else ""
+            own, about = own_tally(layouts[name]), f"{name}: " if len(found) > 1 else ""
             yield (
                 f"{about}estimated from {amount(ways.looked, 'document')} of "
                 f"{amount(ways.documents)}, in whole groups. Of all documents, the run's own way "

@@ -14,7 +14,7 @@ from tokenloom.page.charts import both
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.figures.mix_shares import changes_of
+from tokenloom.report.figures.mixture import changes_of
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["deciding_part", "resume_figure"]

@@ -1,8 +1,8 @@
-"""Where the rows of storage blocks land in an epoch, and how the order compares with a fair one.
+"""Whether the run is shuffled: where stored rows land, with the numbers of a fair shuffle.
 
-One idea: an order has an inverse, so the places of all rows of a block are one call. Some blocks of
-each source are lines of a map; a line whose rows are spread evenly is shuffled over all of the
-epoch, one with a single dark stretch is shuffled within a window, and a diagonal is no shuffle.
+An order has an inverse, so the places of all rows of a block are one call. Some blocks of each
+source are lines of a map; a line whose rows are spread evenly is shuffled over all of the epoch,
+one with a single dark stretch is shuffled within a window, and a diagonal is no shuffle.
 
 Evenly is never quite even, so the map of a fair shuffle stands beside it, drawn by a key. A square
 of either stands for eight rows or more: with fewer, chance alone looks like a pattern.
@@ -11,7 +11,8 @@ of either stands for eight rows or more: with fewer, chance alone looks like a p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +24,150 @@ from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import NARROW, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, binary_size, plural
+from tokenloom.page.numbers import amount, binary_size, counted, plural, share
+from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
-from tokenloom.report.questions.is_it_shuffled import judged
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.report_file import Answer, Caution
+from tokenloom.report.subject import RunSubject, capital
 
-__all__ = ["BlockMap", "block_map", "map_size", "shuffle_figure"]
+__all__ = [
+    "FEW_BLOCKS",
+    "BlockMap",
+    "block_map",
+    "judged",
+    "map_size",
+    "shuffle_figure",
+    "shuffled_answer",
+    "shuffled_cautions",
+]
+
+FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches look alike
+
+GRAVEST = (STORED, PATTERN, WINDOWS, RANDOM, TINY)
+
+COUNTED = {TINY: f"with {TINY}"}  # words for how many orders are of a kind
+
+TOLD = 3  # warnings of one kind
+
+
+def shuffled_answer(subject: RunSubject) -> Answer:
+    """The verdict on the largest source, and on how many others."""
+    looks = {name: look for name, look in subject.looks.items() if look.rows}
+    question = "Is it shuffled?"
+    if not looks:
+        sentence = "There are no rows to shuffle."
+        return Answer(name="shuffled", question=question, sentence=sentence, numbers={"rows": 0})
+    name = min(looks, key=lambda one: (GRAVEST.index(looks[one].kind), -looks[one].rows))
+    look = looks[name]
+    numbers: dict[str, float] = {"rows": look.rows}
+    numbers |= (
+        {}
+        if look.kind == TINY
+        else {
+            "batch": look.batch,
+            "batch_blocks": look.batch_blocks,
+            "fair_batch_blocks": look.fair_batch_blocks,
+            "same_block": look.same_block,
+            "fair_same_block": look.fair_same_block,
+            "moved": look.moved,
+            "fair_moved": look.fair_moved,
+            "window": look.window,
+        }
+    )
+    told = judged(subject, name)
+    if len(looks) > 1:
+        kinds = Counter(one.kind for one in looks.values())
+        words = ", ".join(f"{kinds[one]} {COUNTED.get(one, one)}" for one in GRAVEST if kinds[one])
+        told += f". Of the {len(looks):,} largest sources: {words}"
+    return Answer(
+        name="shuffled",
+        question=question,
+        sentence=f"{told}.",
+        numbers=numbers,
+        figure="shuffle",
+        headline=None if look.kind == TINY else _headline(look),
+    )
+
+
+def _headline(look: OrderLook) -> tuple[str, str]:
+    if look.fair_batch_blocks > 1:
+        number, unit = counted(look.batch_blocks, "block")
+        return number, f"{unit} in {look.batch:,} rows; {amount(look.fair_batch_blocks)} fair"
+    return share(look.moved), f"of an epoch: how far rows move; {share(look.fair_moved)} fair"
+
+
+def judged(subject: RunSubject, name: str) -> str:
+    """The verdict on the order of a source, with its numbers unless they say nothing."""
+    look, several = subject.looks[name], len(subject.run.sources) > 1
+    if look.kind == TINY:
+        return f"{name} has {look.words}" if several else f"There are {look.words}"
+    if look.kind == STORED:
+        told = f"{name} comes {look.words}" if several else f"rows come {look.words}"
+    else:
+        told = f"the order of {name} is {look.words}" if several else f"the order is {look.words}"
+    if subject.is_shuffled_whole:
+        return f"Before the mix is shuffled as a whole, {told}: {measured(look)}"
+    told = told if several and look.kind == STORED else capital(told)  # a name stays as it is
+    return f"{told}: {measured(look)}"
+
+
+def measured(look: OrderLook) -> str:
+    """An order beside a fair one: blocks of a batch, or moves where there is a single block."""
+    if look.blocks > 1:
+        return (
+            f"{plural(look.batch, 'neighbouring row')} from {_blocks(look.batch_blocks)}, "
+            f"{amount(look.fair_batch_blocks)} in a fair shuffle"
+        )
+    return (
+        f"a row moves {share(round(look.moved, 3))} of the epoch on average, "
+        f"{share(round(look.fair_moved, 3))} in a fair shuffle"
+    )
+
+
+def _blocks(count: float) -> str:
+    return amount(count, "storage block")
+
+
+def shuffled_cautions(subject: RunSubject) -> Iterator[Caution]:
+    """Orders that are none, that have a pattern, or that mix too little."""
+    ordered = sorted(subject.looks.items(), key=lambda one: GRAVEST.index(one[1].kind))
+    if subject.is_shuffled_whole:
+        ordered = []
+    found = (_caution(name, look) for name, look in ordered if look.rows)
+    told = [one for one in found if one is not None]
+    yield from told[:TOLD]
+    if len(told) > TOLD:
+        yield Caution(
+            words=f"{plural(len(told) - TOLD, 'more source')} with such an order.",
+            remedy="Look at the table of the shuffle.",
+            figure="shuffle",
+        )
+
+
+def _caution(name: str, look: OrderLook) -> Caution | None:
+    if look.kind == STORED and look.rows > look.batch:  # in a single step there is no order
+        return Caution(
+            words=f"{name} comes in stored order: {share(look.in_a_row)} of its rows follow the "
+            "row that is stored before them.",
+            remedy="Add .shuffle() or, for few reads, .block_shuffle().",
+            figure="shuffle",
+        )
+    if look.kind == PATTERN:
+        return Caution(
+            words=f"{name} is {look.words}.",
+            remedy="Use perm_type='feistel', the default.",
+            figure="shuffle",
+        )
+    few = look.batch_blocks < FEW_BLOCKS * look.fair_batch_blocks
+    if look.kind == WINDOWS and few:
+        return Caution(
+            words=f"{name} is mixed little: {measured(look)}.",
+            remedy="Raise window_blocks (or the length of the stretches) as far as memory allows.",
+            figure="shuffle",
+        )
+    return None
+
 
 Int64 = NDArray[np.int64]
 
@@ -135,7 +273,7 @@ def shuffle_figure(subject: RunSubject) -> Figure | None:
         title="Where stored rows land",
         message=_message(subject, [one.name for one in shown]),
         drawing=joined(parts),
-        numbers=_tables(subject),
+        numbers=(_verdicts(subject),),
         notes=tuple(_notes(subject, maps)),
     )
 
@@ -190,8 +328,8 @@ def _reading(found: Simulation) -> str:
     return f"{reads} and {each} for each row"
 
 
-def _tables(subject: RunSubject) -> tuple[Numbers, ...]:
-    verdicts = Numbers.of(
+def _verdicts(subject: RunSubject) -> Numbers:
+    return Numbers.of(
         HEAD,
         (
             (
@@ -203,21 +341,6 @@ def _tables(subject: RunSubject) -> tuple[Numbers, ...]:
         ),
         "orders, and what a fair shuffle gives on average; moves over the longest distance",
     )
-    found = subject.simulation
-    if found is None:
-        return (verdicts,)
-    reads = Numbers.of(
-        ("rank", "how", "rows", "reads", "bytes", "reads of a row", "bytes of a row", "cache hits"),
-        (
-            (
-                *(one.rank, one.how, one.examples, one.reads, one.bytes),
-                *(one.reads / max(1, one.examples), one.bytes / max(1, one.examples), one.hits),
-            )
-            for one in found.ranks
-        ),
-        "reads of each rank" + (", from whole bands" if found.bands else ""),
-    )
-    return verdicts, reads
 
 
 def _notes(subject: RunSubject, maps: Mapping[str, BlockMap | None]) -> list[str]:

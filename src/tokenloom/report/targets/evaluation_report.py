@@ -19,8 +19,7 @@ from tokenloom.report.evaluations.evaluation_figures import (
     known_evaluations,
 )
 from tokenloom.report.evaluations.read_back import Evaluated
-from tokenloom.report.report_file import Report
-from tokenloom.report.told import Caution
+from tokenloom.report.report_file import Caution, Report
 
 __all__ = ["evaluation_cautions", "evaluation_report"]
 

@@ -1,4 +1,8 @@
-"""How often is it repeated? Epochs, rows that come again, and how far apart."""
+"""How often rows and documents come: epochs, repeats, how far apart they are, and equal documents.
+
+Rows come again with the epochs of their source, documents with their rows. Both are counted by the
+simulation; a run of one source has them as its figure, a mix as a table.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.simulate.answer import SourceRepeats
+from tokenloom.inspect.simulate.answer import Simulation, SourceRepeats
+from tokenloom.page.charts import Bar, bars, both
+from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import amount, counted, plural, share
-from tokenloom.report.chosen_documents import StoreUse
+from tokenloom.report.leftovers import StoreUse
+from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
-from tokenloom.report.told import Answer, Caution
 from tokenloom.store.derived.duplicates import hash_blocks
 
-__all__ = ["MANY_EPOCHS", "answer", "cautions"]
+__all__ = ["MANY_EPOCHS", "repeated_answer", "repeated_cautions", "repeats_table", "times_figure"]
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 
@@ -28,7 +34,7 @@ TOLD = 3  # warnings of one kind
 _NO_HASH = np.empty((0, 2), np.uint64)
 
 
-def answer(subject: RunSubject) -> Answer:
+def repeated_answer(subject: RunSubject) -> Answer:
     """How often the rows of the source that is repeated most come."""
     found = subject.simulation
     repeats = [one for one in (found.repeats if found is not None else ()) if one.rows]
@@ -43,7 +49,7 @@ def answer(subject: RunSubject) -> Answer:
     if len(repeats) > 1:
         most = "is repeated most" if worst.most > 1 else "gets furthest"
         unit = f"{unit} of the source that {most}"
-    times, often = _times(worst), amount(epochs, "epoch")
+    times, often = _times_in_words(worst), amount(epochs, "epoch")
     if len(repeats) == 1:
         told = f"{capital(times)}, {often}"
     elif all(one.most <= 1 for one in repeats):
@@ -76,7 +82,7 @@ def _told(
     )
 
 
-def _times(one: SourceRepeats) -> str:
+def _times_in_words(one: SourceRepeats) -> str:
     if one.most <= 1:
         return "no row comes twice" if one.least else "each row comes at most once"
     if one.least == one.most:
@@ -170,7 +176,7 @@ def _sources_of(stores: Sequence[StoreUse]) -> str:
     return ", ".join(names[:TOLD]) + more
 
 
-def cautions(subject: RunSubject) -> Iterator[Caution]:
+def repeated_cautions(subject: RunSubject) -> Iterator[Caution]:
     """Sources that are repeated very often, that run out, and stores that are there twice."""
     found = subject.simulation
     if found is None:
@@ -229,3 +235,69 @@ def _ends(subject: RunSubject) -> Iterator[Caution]:
             remedy="Lower its weight, or let it start over with stop='restart' and no max_epochs.",
             figure="mixture",
         )
+
+
+HEAD = (
+    *("source", "tokens", "rows", "rows of an epoch", "epochs", "least times of a row"),
+    *("most times of a row", "documents followed", "rows of a document"),
+    *("steps to its next row: least", "median", "mean", "most"),
+)
+
+
+def times_figure(subject: RunSubject) -> Figure | None:
+    """How often rows of a run of one source come; None for a run without a step."""
+    found = subject.simulation
+    if found is None or not found.repeats or not found.repeats[0].rows:
+        return None
+    (one,), rows = found.repeats, found.examples
+    bar = [Bar(*some) for some in _times(one, rows)]
+    return Figure(
+        name="mixture",
+        title="How often rows come",
+        message=_message(found, one),
+        drawing=both(lambda width: bars(bar, width, "rows by how often they come", top=one.rows)),
+        numbers=(repeats_table(subject),),
+        notes=tuple(_notes(one)),
+    )
+
+
+def _times(one: SourceRepeats, shown: int) -> Iterator[tuple[str, float, str, str]]:
+    """(name, rows, words, class) for each number of times; only rows that are there."""
+    often = shown - one.least * one.rows if one.most > one.least else one.rows
+    for times, rows in ((one.most, often), (one.least, one.rows - often)):
+        if rows > 0:
+            name = "never" if not times else "once" if times == 1 else f"{times:,} times"
+            told = f"{plural(rows, 'row')}, {share(rows, one.rows)}"
+            yield name, rows, told, "s1" if times else "rest"
+
+
+def _message(found: Simulation, one: SourceRepeats) -> str:
+    epochs = amount(found.examples / one.rows, "epoch")
+    verb = "shows" if found.steps == 1 else "show"
+    return (
+        f"{plural(found.steps, 'step')} {verb} {plural(found.examples, 'row')} of "
+        f"{one.rows:,}, {epochs}: {amount(found.tokens, 'token')}."
+    )
+
+
+def repeats_table(subject: RunSubject) -> Numbers:
+    """Rows, epochs and repeats by source, as `simulate` counts them."""
+    found = subject.simulation
+    if found is None:
+        return Numbers.of(HEAD, [], "how often rows and documents come")
+    totals = {one.name: one for one in found.sources}
+    rows = []
+    for one in sorted(found.repeats, key=lambda some: -totals[some.name].tokens):
+        shown = totals[one.name]
+        epochs = shown.rows / one.rows if one.rows else 0.0
+        gaps = one.gaps or (None,) * 4
+        row = (one.name, shown.tokens, shown.rows, one.rows, epochs, one.least, one.most)
+        rows.append((*row, one.documents, one.shown, *gaps))
+    return Numbers.of(HEAD, rows, "how often rows and documents come")
+
+
+def _notes(one: SourceRepeats) -> Iterator[str]:
+    if one.is_sample and one.documents:
+        yield f"Documents were followed in a keyed sample of {plural(one.documents, 'document')}."
+    if one.note:
+        yield one.note

@@ -1,8 +1,8 @@
-"""The certificate of an audit: which laws were looked at, how often, and which are broken.
+"""The certificate of an audit, in the report on a run and alone.
 
-A law that nobody looked at is never shown as kept. Every law has its own line with a word
-for its verdict, so nothing hangs on a colour; the digests of stretches are in the numbers, for
-whoever computes a stretch again.
+A law that nobody looked at is never shown as kept. Every law has its own line with a word for its
+verdict, so nothing hangs on a colour; the digests of stretches are in the numbers, for whoever
+computes a stretch again.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Iterator
 
 from tokenloom.inspect.audit.certificate import Certificate, Scope
 from tokenloom.inspect.audit.laws import MEANINGS, LawVerdict
-from tokenloom.page.axes import Scale, axis_below, drawing
-from tokenloom.page.charts import both
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, bound, digits, plural
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.numbers import amount, bound, counted, digits, plural, share
+from tokenloom.report.report_file import Answer, Caution, Report
 from tokenloom.report.subject import RunSubject
-from tokenloom.report.told import Caution
 
-__all__ = ["certificate_cautions", "certificate_figure", "laws_figure"]
+__all__ = ["audit_report", "certificate_cautions", "certificate_figure", "laws_figure"]
 
 TITLE = "What an audit found"
 
@@ -86,7 +84,7 @@ def laws_figure(found: Certificate) -> Figure:
         name="certificate",
         title=TITLE,
         message=_message(found),
-        drawing=joined([_range(found), _laws(found)]),
+        drawing=_laws(found),
         numbers=tuple(_numbers(found)),
         notes=tuple(_notes(found)),
     )
@@ -111,31 +109,6 @@ def _rows(scope: Scope) -> str:
     if scope.last - scope.first <= 1:
         return f"row {scope.first:,}" if scope.last > scope.first else "no row"
     return f"rows {scope.first:,} to {scope.last - 1:,}"
-
-
-def _range(found: Certificate) -> Markup:
-    """Which rows of the run were looked at."""
-    total = found.subject.rows
-    if total is None or not total:
-        return Markup()
-    scope = found.scope
-
-    def draw(width: int) -> Markup:
-        across = Scale(0, total, 8, width - 12)
-        left = across(scope.first)
-        long = max(2.0, across(scope.last) - left)
-        whole = {"x": 8, "y": 4, "width": width - 20, "height": 18, "rx": 3}
-        part = {"x": f"{left:g}", "y": 4, "width": f"{long:g}", "height": 18, "rx": 3}
-        title = tag("title", _rows(scope))
-        parts = [
-            tag("rect", **whole, class_="filler"),
-            tag("rect", title, **part, class_="s3" if found.ok else "s6"),
-            *axis_below(across, 26, "row of the run"),
-        ]
-        said = f"{_rows(scope)} of {total:,} were looked at"
-        return drawing(width, 70, said, parts)
-
-    return both(draw)
 
 
 def _laws(found: Certificate) -> Markup:
@@ -198,4 +171,89 @@ def _notes(found: Certificate) -> Iterator[str]:
     yield (
         f"Made by tokenloom {made.tokenloom}, Python {made.python}, NumPy {made.numpy}, with "
         f"{loops}."
+    )
+
+
+FEW = 3  # things that are not looked at; more of them are counted, and named in the figure
+
+ARRAYS = {
+    "all": "every cell of them was judged",
+    "sample": "the cells of a keyed sample of them were judged",
+    "none": "no token was read",
+}
+
+
+def audit_report(found: Certificate, *, name: str = "audit", command: str = "") -> Report:
+    """The report on a certificate."""
+    about = found.subject
+    rows = "endless" if about.rows is None else amount(about.rows, "row")
+    return Report(
+        title=name,
+        about="certificate",
+        lead=f"{rows} of {about.seq_len:,} tokens · fingerprint {about.fingerprint[:16]}",
+        cautions=tuple(certificate_cautions(found, None)),
+        answers=tuple(_answers(found)),
+        tree="\n".join(_words(found)),
+        figures=(laws_figure(found),),
+        command=command,
+    )
+
+
+def _words(found: Certificate) -> Iterator[str]:
+    """What it is of; verdicts are in the figure."""
+    about = found.subject
+    yield f"run {about.fingerprint}"
+    yield f"├─ rendered as {about.render_fingerprint}"
+    yield f"├─ orders of version {about.order_version}"
+    names = ", ".join(about.sources[:8])
+    more = f" and {len(about.sources) - 8:,} more" if len(about.sources) > 8 else ""
+    yield f"└─ {plural(len(about.sources), 'source')}: {names}{more}"
+
+
+def _answers(found: Certificate) -> Iterator[Answer]:
+    scope, total = found.scope, found.subject.rows
+    of = f" of {amount(total)} ({share(scope.rows, total)})" if total else ""
+    if total == scope.rows:
+        of = ", all of the run"
+    sampled = "" if scope.sample is None else ", a keyed sample"
+    yield Answer(
+        name="looked",
+        question="What was looked at?",
+        sentence=f"{amount(scope.rows, 'row')}{of}{sampled}; {ARRAYS.get(scope.arrays, '')}.",
+        numbers={"rows": scope.rows, "first": scope.first, "last": scope.last},
+        figure="certificate",
+        headline=counted(scope.rows, "row"),
+    )
+    known = {name: law for name, law in found.laws.items() if law.looked_at}
+    broken = [name for name, law in known.items() if law.broken]
+    words = f"No: {', '.join(broken)}." if broken else "Yes."
+    violations = sum(law.broken for law in known.values())
+    yield Answer(
+        name="holds",
+        question="Does every law hold?",
+        sentence=f"{words} {len(known)} of {plural(len(found.laws), 'law')} looked at, "
+        f"{amount(violations, 'violation')}.",
+        numbers={"laws": len(known), "broken": violations},
+        figure="certificate",
+        headline=counted(violations, "violation"),
+    )
+    left = len(found.not_looked_at)
+    named = f": {'; '.join(found.not_looked_at)}" if left <= FEW else ", named in the figure"
+    yield Answer(
+        name="left_out",
+        question="What does it say nothing about?",
+        sentence=f"{plural(left, 'thing')}{named}." if left else "Nothing.",
+        numbers={"not_looked_at": left},
+        figure="certificate",
+        headline=counted(left, "thing"),
+    )
+    counts = found.counts.get("sources", {}).values()
+    tokens = sum(one.get("tokens", 0) for one in counts)
+    yield Answer(
+        name="trained",
+        question="What do these rows train?",
+        sentence=f"{amount(tokens, 'stored token')} of {plural(len(counts), 'source')}.",
+        numbers={"tokens": tokens, "sources": len(counts)},
+        figure="certificate",
+        headline=counted(tokens, "token"),
     )

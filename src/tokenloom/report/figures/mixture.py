@@ -1,9 +1,8 @@
-"""Which source is trained when: shares over the steps, with what changes them, and their errors.
+"""What is trained, and which source when: shares over the steps, with what changes them.
 
-One idea: shares are those of the stretch between two points, not of everything so far, so that a
-stage or an edit is a step and not a slow bend. The eight sources with most tokens have a colour,
-all others are the rest. A run of one source has no shares: its figure is in
-`tokenloom.report.figures.times_shown`.
+Shares are those of the stretch between two points, not of everything so far, so that a stage or an
+edit is a step and not a slow bend. The eight sources with most tokens have a colour, all others are
+the rest. A run of one source has no shares: its figure is in `tokenloom.report.figures.repeats`.
 """
 
 from __future__ import annotations
@@ -19,12 +18,66 @@ from tokenloom.mixture.spec import Edit
 from tokenloom.page.charts import SERIES, Mark, areas, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined
-from tokenloom.page.numbers import amount, bound, exact, plural, share
-from tokenloom.report.consumption import Consumption, deviation_of, deviations_of
-from tokenloom.report.figures.times_shown import repeats_table, times_figure
+from tokenloom.page.numbers import amount, counted, exact, plural, share
+from tokenloom.report.consumption import Consumption
+from tokenloom.report.figures.repeats import repeats_table, times_figure
+from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["changes_of", "mixture_figure", "shares_of", "shares_over_steps"]
+__all__ = [
+    "changes_of",
+    "mixture_figure",
+    "shares_of",
+    "shares_over_steps",
+    "trained_answer",
+    "trained_cautions",
+]
+
+
+def trained_answer(subject: RunSubject) -> Answer:
+    """How many tokens of which sources."""
+    found = subject.simulation
+    tokens, steps, examples = (
+        (found.tokens, found.steps, found.examples) if found is not None else (0, 0, 0)
+    )
+    sources = len(subject.run.sources)
+    numbers = {"tokens": tokens, "examples": examples, "steps": steps, "sources": sources}
+    rows = f"{amount(tokens, 'token')} in {plural(examples, 'row')} of {subject.run.seq_len:,}"
+    told = f"{rows}, {plural(steps, 'step')}, from {plural(sources, 'source')}."
+    if examples and subject.run.run.n is None:
+        told += " The run is endless: this report counts its start, and nothing after it."
+    return Answer(
+        name="trained",
+        question="What is trained?",
+        sentence=told,
+        numbers=numbers,
+        figure="mixture",
+        headline=counted(tokens, "token"),
+    )
+
+
+def trained_cautions(subject: RunSubject) -> Iterator[Caution]:
+    """A run without a whole step trains nothing."""
+    if subject.step_count:
+        return
+    if subject.examples:
+        yield Caution(
+            words=f"The run has {plural(subject.examples, 'row')}, less than one step of "
+            f"{plural(subject.steps.size(0), 'row')}.",
+            remedy="Use a smaller batch size, or give the run more epochs.",
+            gravity=3,
+        )
+        return
+    tokens = sum(one.layout.line.tokens for one in subject.run.run.sources)
+    none = plural(tokens, "token") if tokens else "no token"
+    yield Caution(
+        words=f"The run has no row: its sources select {none}.",
+        remedy="Use a shorter seq_len, or take more than 0 rows."
+        if tokens
+        else "Build the stores again with documents that have text, or select others.",
+        gravity=3,
+    )
+
 
 Float64 = NDArray[np.float64]
 
@@ -102,7 +155,6 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
             _totals(subject, order),
             _over_time(subject, order),
             repeats_table(subject),
-            *_errors(subject, order),
             *_all_changes(subject),
         ),
         notes=tuple(_notes(subject, order)),
@@ -169,17 +221,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
         times = last[repeated].rows / run.sources[repeated].rows
         most = "is repeated most" if times > 1 else "gets furthest"
         told += f"; {run.names[repeated]} {most}, {amount(times, 'epoch')}"
-    worst = deviation_of(run, subject.consumption)
-    if worst is not None:
-        unit = "row" if _cost(subject) == "rows" else "token"
-        off = bound(abs(worst.amount), unit)
-        told += f". At the points looked at, shares are never further than {off} from the weights"
-        told += f" ({worst.source} at example {worst.examples:,})" if worst.amount else ""
     return f"{told}."
-
-
-def _cost(subject: RunSubject) -> str:
-    return "rows" if subject.run.rule is None else subject.run.rule.cost
 
 
 def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:
@@ -210,28 +252,6 @@ def _over_time(subject: RunSubject, order: Sequence[int]) -> Numbers:
         rows.append((subject.step_at(point.examples), *values[top].tolist(), *others))
     head = ("up to step", *(f"share of {one}" for one in [*(names[n] for n in top), *rest]))
     return Numbers.of(head, rows, "share of tokens since the line before")
-
-
-def _errors(subject: RunSubject, order: Sequence[int]) -> Iterator[Numbers]:
-    """How far each source is from its weight, at worst; none where weights do not hold."""
-    run = subject.run.run
-    found = deviations_of(run, subject.consumption)
-    if not found or not isinstance(run, MixedRun):
-        return
-    weights = {clock.name: clock.weight for clock in run.stages[-1].merge.clocks}
-    whole = sum(weights[one] for one in found if one in weights)
-    unit = _cost(subject)
-    rows = []
-    for name in (run.names[number] for number in order):
-        if name in found:
-            one, weight = found[name], weights.get(name, 0.0)
-            step = subject.step_at(one.examples)
-            rows.append((name, weight, weight / whole, one.amount, one.examples, step))
-    head = (
-        *("source", "weight at the end", "share of the weights", f"largest error, {unit}"),
-        *("at example", "at step"),
-    )
-    yield Numbers.of(head, rows, "error against the weights at the points looked at")
 
 
 def _all_changes(subject: RunSubject) -> Iterator[Numbers]:

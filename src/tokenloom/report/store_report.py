@@ -1,7 +1,9 @@
 """A report on a store: what is in it, what guards it, and what rows can be made of it.
 
-One idea: a store has no order and no steps, so the five answers of a run do not apply. Its own are:
-what is in it, how long documents are, which are equal, what is guarded, and what it makes.
+A store has no order and no steps, so the five answers of a run do not apply. Its own are: what is
+in it, how long documents are, which are equal, what is guarded, and what it makes. Lengths,
+duplicates and packing are exact where that takes less than a second; else they come from keyed
+stretches of documents, and say so.
 """
 
 from __future__ import annotations
@@ -9,18 +11,109 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenloom.api.store import Store
+from tokenloom.documents.line import WholeLine
+from tokenloom.errors import TokenloomError
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.guarded import foreign_bytes, guard_lines
+from tokenloom.layout.windows import WindowsSpec
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY
 from tokenloom.page.numbers import amount, binary_size, counted, plural, share
-from tokenloom.report.figures.lengths import lengths_drawn
-from tokenloom.report.report_file import Report
-from tokenloom.report.targets.stored_facts import FRAME, StoreFacts
-from tokenloom.report.told import Answer, Caution
+from tokenloom.report.figures.lengths import lengths_of
+from tokenloom.report.report_file import Answer, Caution, Report
+from tokenloom.report.some_lengths import SomeLengths, some_lengths
+from tokenloom.report.subject import capital
+from tokenloom.report.ways_to_pack import PackingWay, PackingWays, ways_of
+from tokenloom.store.handles import lazy
 
-__all__ = ["store_figures", "store_report"]
+__all__ = ["FRAME", "store_report"]
+
+FRAME = 2048  # tokens of the rows that a store is judged by
+
+EXACT_PACKING = 1 << 18  # documents and rows that are planned to see what packing makes
+
+EXACT_HASHES = 1 << 22  # documents whose hashes are compared
 
 EQUAL = 0.01  # share of documents that are copies, from which on it is a warning
+
+
+class StoreFacts:
+    """A store, and what is known about it.
+
+    Args:
+        store: the store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def foreign(self) -> str | None:
+        """The format of files that are not ours."""
+        reader = self.store.reader
+        return reader.inside.described.kind if isinstance(reader, ForeignReader) else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether every chunk has a checksum."""
+        reader = self.store.reader
+        return not isinstance(reader, ForeignReader) or reader.inside.is_sealed
+
+    @property
+    def guards(self) -> list[str]:
+        """What guards its bytes, a sentence each."""
+        reader = self.store.reader
+        if isinstance(reader, ForeignReader):
+            return guard_lines(reader)
+        return ["sealed: every chunk is compared with its crc32c when it is first read"]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files."""
+        reader, manifest = self.store.reader, self.store.reader.manifest
+        if isinstance(reader, ForeignReader):
+            return foreign_bytes(reader)
+        shards = sum(sum(shard.files.values()) for shard in manifest.shards)
+        return shards + sum(file.bytes for file in manifest.files.values())
+
+    @lazy
+    def metadata_keys(self) -> list[str]:
+        """What is kept about a document, beside its tokens: names only."""
+        return sorted(self.store.reader.metadata(0)) if self.store.num_documents else []
+
+    @lazy
+    def lengths(self) -> SomeLengths:
+        """Lengths of its documents."""
+        return some_lengths(WholeLine(self.store.reader))
+
+    @lazy
+    def duplicates(self) -> list[int] | str:
+        """Documents in each group of equal ones; or why that is not known."""
+        documents = self.store.num_documents
+        if documents > EXACT_HASHES:
+            return (
+                f"The hashes of {documents:,} documents take longer to compare than a report may. "
+                "store.duplicates() lists equal documents."
+            )
+        try:
+            return [len(group) for group in self.store.duplicates()]
+        except TokenloomError as error:
+            return str(error)
+
+    @lazy
+    def packings(self) -> PackingWays:
+        """What each way of cutting rows of FRAME tokens makes of its documents."""
+        return ways_of(WholeLine(self.store.reader), WindowsSpec(seq_len=FRAME), EXACT_PACKING)
+
+    def packing(self, strategy: str) -> PackingWay:
+        """One of these ways."""
+        return next(one for one in self.packings.ways if one.strategy == strategy)
+
+    @property
+    def windows(self) -> int:
+        """Rows of FRAME tokens that are cut without regard to documents."""
+        return self.store.num_tokens // FRAME
 
 
 def store_report(store: Store, *, name: str = "", command: str = "") -> Report:
@@ -34,7 +127,7 @@ def store_report(store: Store, *, name: str = "", command: str = "") -> Report:
         cautions=tuple(_cautions(facts)),
         answers=tuple(_answers(facts)),
         tree="\n".join(_words(facts)),
-        figures=tuple(store_figures(facts)),
+        figures=tuple(_figures(facts)),
         command=command,
     )
 
@@ -61,7 +154,7 @@ def _words(facts: StoreFacts) -> Iterator[str]:
 
 
 def _answers(facts: StoreFacts) -> Iterator[Answer]:
-    store, counts = facts.store, facts.lengths
+    store = facts.store
     columns = len(store.columns)
     further = plural(columns, "further column") if columns else "no further column"
     yield Answer(
@@ -81,8 +174,9 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
         headline=counted(store.num_tokens, "token"),
     )
     if store.num_tokens:
+        counts = facts.lengths.counts
         median, longest = counts.percentile(50), int(counts.length[-1])
-        about = " in a sample" if facts.is_sampled else ""
+        about = " in a sample" if facts.lengths.is_sample else ""
         yield Answer(
             name="lengths",
             question="How long are documents?",
@@ -97,7 +191,7 @@ def _answers(facts: StoreFacts) -> Iterator[Answer]:
     yield Answer(
         name="guarded",
         question="What guards it?",
-        sentence=_capital(" ".join(f"{line}." for line in facts.guards)),
+        sentence=capital(" ".join(f"{line}." for line in facts.guards)),
         numbers={"sealed": float(facts.is_sealed)},
         figure="contents",
         headline=("Sealed", "and checked when read")
@@ -132,21 +226,24 @@ def _equal_answer(facts: StoreFacts) -> Answer:
 
 def _rows_answer(facts: StoreFacts) -> Answer:
     question, name = "What can be made of it?", "rows"
-    choices = facts.packings.get(FRAME, ())
-    if not choices:
+    if not facts.store.num_tokens:
         told = "Nothing yet: it holds no token."
         return Answer(name=name, question=question, sentence=told, numbers={"windows": 0})
-    best = choices[-1]
-    fill, one = best.fill, choices[0].fill
-    about = "" if facts.packs_all else " (packing: from a sample)"
+    best, one = facts.packing("best_fit_decreasing").tally, facts.packing("one_doc").tally
+    about = " (packing: from a sample)" if facts.packings.is_sample else ""
     return Answer(
         name=name,
         question=question,
         sentence=f"{amount(facts.windows, 'row')} of {FRAME:,} tokens as windows; packed, rows are "
-        f"{share(fill)} full, and with one document each {share(one)}{about}.",
-        numbers={"windows": facts.windows, "fill": fill, "one_doc_fill": one, "rows": best.rows},
+        f"{share(best.fill)} full, and with one document each {share(one.fill)}{about}.",
+        numbers={
+            "windows": facts.windows,
+            "fill": best.fill,
+            "one_doc_fill": one.fill,
+            "rows": best.rows,
+        },
         figure="packing",
-        headline=(share(fill), "of the cells filled by packing"),
+        headline=(share(best.fill), "of the cells filled by packing"),
     )
 
 
@@ -172,7 +269,8 @@ def _cautions(facts: StoreFacts) -> Iterator[Caution]:
             remedy="Leave them out: keep the first document of each group of store.duplicates().",
             figure="duplicates",
         )
-    empty = int(facts.lengths.documents[facts.lengths.length == 0].sum())
+    counts = facts.lengths.counts
+    empty = int(counts.documents[counts.length == 0].sum())
     if empty:
         yield Caution(
             words=f"{amount(empty, 'document')} hold no token.",
@@ -188,13 +286,13 @@ def _cautions(facts: StoreFacts) -> Iterator[Caution]:
         )
 
 
-def store_figures(facts: StoreFacts) -> Iterator[Figure]:
+def _figures(facts: StoreFacts) -> Iterator[Figure]:
     """What is in it, lengths, duplicates, packing."""
     yield _contents(facts)
     if facts.store.num_tokens:
-        yield _lengths(facts)
+        yield lengths_of(facts.lengths.counts, FRAME, [facts.lengths])
     yield _duplicates(facts)
-    if facts.packings:
+    if facts.store.num_tokens:
         yield _packing(facts)
 
 
@@ -227,25 +325,6 @@ def _contents(facts: StoreFacts) -> Figure:
     )
 
 
-def _lengths(facts: StoreFacts) -> Figure:
-    counts = facts.lengths
-    bins = counts.doublings()
-    total = sum(one.documents for one in bins) or 1
-    head = ("tokens of a document", "documents", "share of documents", "share of tokens")
-    rows = [(one.name, one.documents, one.documents / total, one.share) for one in bins]
-    long = int(counts.documents[counts.length > FRAME].sum())
-    note = f"From a keyed sample of {total:,} documents." if facts.is_sampled else ""
-    return Figure(
-        name="lengths",
-        title="How long documents are",
-        message=f"The median document has {amount(counts.percentile(50), 'token')}; "
-        f"{share(long, total)} of the documents are longer than {FRAME:,} tokens.",
-        drawing=lengths_drawn(bins),
-        numbers=(Numbers.of(head, rows, "documents by length"),),
-        notes=(note,) if note else (),
-    )
-
-
 def _duplicates(facts: StoreFacts) -> Figure:
     title = "Which documents are equal"
     groups = facts.duplicates
@@ -273,36 +352,24 @@ def _duplicates(facts: StoreFacts) -> Figure:
 
 
 def _packing(facts: StoreFacts) -> Figure:
-    every = [one for choices in facts.packings.values() for one in choices]
-    rows = [Bar(one.spec.strategy, one.fill, share(one.fill)) for one in facts.packings[FRAME]]
-    head = ("tokens of a row", "strategy", "rows", "fill", "tokens lost", "documents cut")
+    ways = facts.packings
+    packed = [one for one in ways.ways if not one.own]
+    rows = [Bar(one.strategy, one.tally.fill, share(one.tally.fill)) for one in packed]
+    head = ("strategy", "rows", "share of cells filled", "share of tokens lost", "documents cut")
     numbers = [
-        (
-            one.spec.seq_len,
-            one.spec.strategy,
-            one.rows,
-            one.fill,
-            one.tokens_lost,
-            one.documents_cut,
-        )
-        for one in every
+        (one.strategy, one.tally.rows, one.tally.fill, one.lost, one.tally.cut) for one in packed
     ]
-    packed = len(facts.some_lengths)
-    note = f"From a keyed sample of {packed:,} documents in stretches; rows are of that sample."
+    note = f"From a keyed sample of {amount(ways.looked, 'document')}; rows are of that sample."
     said = f"share of cells that hold a token, rows of {FRAME:,}"
-    best = facts.packings[FRAME][-1]
-    cut = plural(best.documents_cut, "document") if best.documents_cut else "no document"
+    best = facts.packing("best_fit_decreasing")
+    cut = plural(best.tally.cut, "document") if best.tally.cut else "no document"
     windows = plural(facts.windows, "row") if facts.windows else "no row"
     return Figure(
         name="packing",
         title="What rows can be made of it",
-        message=f"Rows of {FRAME:,} tokens are {share(best.fill)} full with {best.spec.strategy}, "
-        f"which cuts {cut}; windows make {windows}.",
+        message=f"Rows of {FRAME:,} tokens are {share(best.tally.fill)} full with "
+        f"{best.strategy}, which cuts {cut}; windows make {windows}.",
         drawing=both(lambda width: bars(rows, width, said, top=1.0)),
         numbers=(Numbers.of(head, numbers, "what packing costs"),),
-        notes=() if facts.packs_all else (note,),
+        notes=(note,) if ways.is_sample else (),
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
