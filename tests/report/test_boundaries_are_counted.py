@@ -1,4 +1,4 @@
-"""The report says how many rows hold several documents from all rows of an epoch."""
+"""The report says how many rows hold several documents from all of its rows."""
 
 import re
 
@@ -35,13 +35,13 @@ def pairs(cells):
 
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("layout", ["windows", "pack"])
-def test_the_share_between_documents_is_that_of_an_epoch(store, layout, epochs):
+def test_the_share_between_documents_is_that_of_all_rows(store, layout, epochs):
     run = getattr(store, layout)(S).shuffle().epochs(epochs)
     message = boundaries(run).message
     between = HALVES * (pairs(S) - 2 * pairs(S // 2))
     share = 100 * between / ((WHOLE + HALVES) * pairs(S))
     assert f"{share:.1f} %" in message
-    assert f"{WHOLE + HALVES:,} rows" in message
+    assert f"{epochs * (WHOLE + HALVES):,} rows" in message
 
 
 def test_sources_of_a_mix_count_by_the_rows_that_they_give(store):

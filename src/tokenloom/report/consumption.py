@@ -15,7 +15,6 @@ from tokenloom.order.run import Consumed, Run
 from tokenloom.order.schedule import Steps
 
 __all__ = [
-    "Consumption",
     "End",
     "Point",
     "consumption_of",
@@ -33,17 +32,9 @@ class Point(NamedTuple):
     taken: tuple[Consumed, ...]
 
 
-class Consumption(NamedTuple):
-    """A run at some of its points, both ends included.
-
-    Attributes:
-        points: in order.
-    """
-
-    points: tuple[Point, ...]
-
-
-def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: int) -> Consumption:
+def consumption_of(
+    run: Run, steps: Steps, count: int, examples: int, points: int
+) -> tuple[Point, ...]:
     """A run at the starts of evenly spaced steps, and where its first stages start.
 
     Args:
@@ -61,7 +52,7 @@ def consumption_of(run: Run, steps: Steps, count: int, examples: int, points: in
         starts = [stage.at for stage in run.stages[:STAGES] if stage.at < examples]
         around = [steps.count(at, partial=some) for at in starts for some in (False, True)]
         marks |= {*starts, *(min(steps.begin(step), examples) for step in around)}
-    return Consumption(tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks)))
+    return tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks))
 
 
 class End(NamedTuple):

@@ -20,7 +20,7 @@ from tokenloom.order.schedule import Steps
 from tokenloom.page.figure import MOST_ROWS
 from tokenloom.page.numbers import plural
 from tokenloom.quality.order_sample import OrderLook, look_at_order
-from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
+from tokenloom.report.consumption import End, Point, consumption_of, ends_of
 from tokenloom.report.leftovers import Leftovers, leftovers_of
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
@@ -177,7 +177,7 @@ class RunSubject:
         }
 
     @lazy
-    def consumption(self) -> Consumption:
+    def consumption(self) -> tuple[Point, ...]:
         """What every source has given at some points of the run."""
         count = self.step_count
         return consumption_of(self.run.run, self.steps, count, self.trained, POINTS)
@@ -190,7 +190,7 @@ class RunSubject:
     @lazy
     def by_tokens(self) -> tuple[int, ...]:
         """Numbers of the sources, those with most tokens first; as many as a table has."""
-        last = self.consumption.points[-1].taken
+        last = self.consumption[-1].taken
         return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS])
 
     @lazy

@@ -10,7 +10,6 @@ corners. Triangles of one colour are one path; the smallest is drawn large enoug
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import tile
 from tokenloom.layout.spans import Spans
-from tokenloom.order.run import SourceRun
 from tokenloom.page.axes import drawing, label, rule
 from tokenloom.page.charts import SERIES, series
 from tokenloom.page.figure import Figure, Numbers
@@ -94,13 +92,9 @@ def _triangle(first: int, last: int, cells: int) -> str:
 
 Int64 = NDArray[np.int64]
 
-EVERY_ROW = 256  # rows of a run that are all looked at, edits included
-
-COUNTED = 1 << 21  # rows and documents of an epoch that are all looked at, in about two seconds
+EVERY_ROW = 1 << 16  # rows of a run that are all looked at
 
 SAMPLED = 256  # rows of a longer one
-
-TOGETHER = 1 << 16  # rows whose spans are in memory at once
 
 HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
 
@@ -217,7 +211,7 @@ class _Looked(NamedTuple):
 
 
 def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool) -> _Looked:
-    """All rows of a short run, an epoch of every source, or a sample where that is too long."""
+    """All rows of the run, or a sample where that takes too long."""
     run = subject.run.run
     if guessed:  # boundaries are in the tokens
         inside = every = 0
@@ -227,26 +221,13 @@ def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool)
         shown = f"The {plural(len(rows), 'row')} {_is(len(rows))} shown"
         which = f"{shown} under “Rows as they are trained”."
         return _Looked(len(rows), _crossing(inside, every), which, sampled=True)
-    if subject.examples <= EVERY_ROW:
-        found = _counted(run.spans(np.arange(subject.examples)), run.seq_len)
-        return _Looked(subject.examples, _crossing(*found))
-    counts = [1] * len(run.sources)
-    if subject.simulation is not None:
-        counts = [one.rows for one in subject.simulation.sources]
-    sources = [(one, count) for one, count in zip(run.sources, counts, strict=True) if count]
-    work = sum(_epoch_rows(one) + one.layout.line.documents for one, _ in sources)
-    sampled = work > COUNTED
-    share_of_sample = SAMPLED / max(1, sum(count for _, count in sources))
-    looked, pairs = 0, np.zeros(2)
-    for source, count in sources:
-        picked = _epoch_rows(source)
-        if sampled:
-            picked = min(picked, math.ceil(count * share_of_sample))
-        looked += picked
-        pairs += _epoch_pairs(source, picked, run.seq_len) * (count / max(1, picked))
-    kind = "drawn by a key from an epoch" if sampled else "those of an epoch"
-    which = f"The {plural(looked, 'row')} {_is(looked)} {kind} of every source."
-    return _Looked(looked, _crossing(*pairs), which if looked < subject.examples else "", sampled)
+    n, some = subject.examples, np.arange(subject.examples)
+    if n > EVERY_ROW:
+        drawn = draws(key(0, "report", "boundaries"), np.arange(SAMPLED, dtype=np.uint64))
+        some = np.unique((drawn % np.uint64(n)).astype(np.int64))
+    looked, found = len(some), _counted(run.spans(some), run.seq_len)
+    which = f"The {plural(looked, 'row')} {_is(looked)} drawn by a key." if looked < n else ""
+    return _Looked(looked, _crossing(*found), which, sampled=looked < n)
 
 
 def _is(count: int) -> str:
@@ -255,24 +236,6 @@ def _is(count: int) -> str:
 
 def _crossing(inside: float, every: float) -> float:
     return 1 - inside / every if every else 0.0
-
-
-def _epoch_rows(source: SourceRun) -> int:
-    return int(source.phases.rows[0])
-
-
-def _epoch_pairs(source: SourceRun, count: int, seq_len: int) -> NDArray[np.float64]:
-    """See `_counted`: over rows of the first epoch, one from each of `count` equal parts."""
-    rows, stream = _epoch_rows(source), key(0, "report", "boundaries", source.name)
-    found = np.zeros(2)
-    for low in range(0, count, TOGETHER):
-        part = np.arange(low, min(low + TOGETHER, count), dtype=np.int64)
-        if count < rows:  # part k is the rows [k * rows // count, (k + 1) * rows // count)
-            begin, end = part * rows // count, (part + 1) * rows // count
-            drawn = draws(stream, part.astype(np.uint64)) % (end - begin).astype(np.uint64)
-            part = begin + drawn.astype(np.int64)
-        found += _counted(source.layout.spans(0, part), seq_len)
-    return found
 
 
 def _counted(spans: Spans, seq_len: int) -> tuple[float, float]:

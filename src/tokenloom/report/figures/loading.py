@@ -108,8 +108,6 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     parts = [
         tag("h3", "Bytes read by each rank"),
         both(lambda width: bars(_bytes(found), width, "bytes read by each rank")),
-        tag("h3", "Cache of the rank that needs most"),
-        both(lambda width: bars(_cache(found), width, "cache needed and there")),
     ]
     if found.stalls is None:
         rows = [_typical_bar(found, one) for one in TYPICAL]
@@ -162,20 +160,6 @@ def _bytes(found: Simulation) -> list[Bar]:
         ranks = tuple(ordered[place] for place in places)
     return [
         Bar(f"rank {one.rank}: {HOW[one.how]}", one.bytes, binary_size(one.bytes)) for one in ranks
-    ]
-
-
-def _cache(found: Simulation) -> list[Bar]:
-    worst = _worst(found)
-    short = worst.needed_bytes > worst.cache_bytes
-    return [
-        Bar(
-            "needed at once",
-            worst.needed_bytes,
-            binary_size(worst.needed_bytes),
-            "s6" if short else "s3",
-        ),
-        Bar("there", worst.cache_bytes, binary_size(worst.cache_bytes), "rest"),
     ]
 
 

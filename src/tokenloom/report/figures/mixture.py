@@ -19,7 +19,7 @@ from tokenloom.page.charts import SERIES, Mark, areas, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined
 from tokenloom.page.numbers import amount, counted, exact, plural, share
-from tokenloom.report.consumption import Consumption
+from tokenloom.report.consumption import Point
 from tokenloom.report.figures.repeats import repeats_table, times_figure
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject
@@ -93,11 +93,9 @@ HEAD = (
 )
 
 
-def shares_of(consumption: Consumption) -> Float64:
+def shares_of(consumption: Sequence[Point]) -> Float64:
     """Shares of tokens of each source between the points [points - 1, sources]."""
-    tokens = np.array(
-        [[one.tokens for one in point.taken] for point in consumption.points], np.float64
-    )
+    tokens = np.array([[one.tokens for one in point.taken] for point in consumption], np.float64)
     gained = np.diff(tokens, axis=0)
     shares: Float64 = gained / np.maximum(1, gained.sum(axis=1))[:, None]
     return shares
@@ -141,10 +139,10 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
         return times_figure(subject)
     title = "Which source is trained when"
     consumption = subject.consumption
-    if len(consumption.points) < 2 or not subject.trained:
+    if len(consumption) < 2 or not subject.trained:
         message = "The run has no rows, so no source is trained."
         return Figure(name="mixture", title=title, message=message)
-    last = consumption.points[-1].taken
+    last = consumption[-1].taken
     order = sorted(range(len(names)), key=lambda one: -last[one].tokens)
     return Figure(
         name="mixture",
@@ -178,7 +176,7 @@ class SharesOverSteps(NamedTuple):
 def shares_over_steps(subject: RunSubject, order: Sequence[int]) -> SharesOverSteps:
     """Shares between the points of a run, the sources in this order."""
     consumption = _at_steps(subject)
-    steps = [subject.step_at(one.examples) for one in consumption.points]
+    steps = [subject.step_at(one.examples) for one in consumption]
     found = shares_of(consumption)
     x: list[float] = []
     rows = []
@@ -195,11 +193,9 @@ def shares_over_steps(subject: RunSubject, order: Sequence[int]) -> SharesOverSt
     return SharesOverSteps(x, shares, marks)
 
 
-def _at_steps(subject: RunSubject) -> Consumption:
+def _at_steps(subject: RunSubject) -> list[Point]:
     """What was taken where steps start: between two of them a share has a stretch to hold for."""
-    whole = subject.consumption
-    points = [one for one in whole.points if subject.is_whole(one.examples)]
-    return Consumption(tuple(points))
+    return [one for one in subject.consumption if subject.is_whole(one.examples)]
 
 
 def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
@@ -208,7 +204,7 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
 
 
 def _message(subject: RunSubject, order: Sequence[int]) -> str:
-    run, last = subject.run.run, subject.consumption.points[-1].taken
+    run, last = subject.run.run, subject.consumption[-1].taken
     total = sum(one.tokens for one in last)
     first = last[order[0]]
     told = f"{first.name} gives {share(first.tokens, total)} of all tokens"
@@ -225,7 +221,7 @@ def _message(subject: RunSubject, order: Sequence[int]) -> str:
 
 
 def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:
-    run, last = subject.run.run, subject.consumption.points[-1].taken
+    run, last = subject.run.run, subject.consumption[-1].taken
     total = sum(one.tokens for one in last) or 1
     rows = []
     for number, end in zip(subject.by_tokens, subject.ends, strict=True):
@@ -242,12 +238,11 @@ def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:
 
 
 def _over_time(subject: RunSubject, order: Sequence[int]) -> Numbers:
-    names, consumption = subject.run.run.names, _at_steps(subject)
-    points, found = consumption.points, shares_of(consumption)
+    names, points = subject.run.run.names, _at_steps(subject)
     top = list(order[:SERIES])
     rest = [REST] if len(order) > SERIES else []
     rows = []
-    for point, values in zip(points[1:], found, strict=True):
+    for point, values in zip(points[1:], shares_of(points), strict=True):
         others = [float(values[list(order[SERIES:])].sum())] if rest else []
         rows.append((subject.step_at(point.examples), *values[top].tolist(), *others))
     head = ("up to step", *(f"share of {one}" for one in [*(names[n] for n in top), *rest]))

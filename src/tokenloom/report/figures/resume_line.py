@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.page.axes import Mark, Scale, axis_below, drawing, placed, rule
-from tokenloom.page.charts import both
+from tokenloom.page.charts import both, legend
 from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
@@ -18,8 +18,6 @@ from tokenloom.report.figures.mixture import changes_of
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["deciding_part", "resume_figure"]
-
-EDGES = 64  # epochs whose ends are drawn
 
 WORDS = 9  # changes that are marked
 
@@ -71,21 +69,12 @@ def _message(subject: RunSubject, position: int) -> str:
 def _drawn(subject: RunSubject, position: int) -> Markup:
     end = max(1, subject.examples, position)
     marks = [Mark(at, what) for at, what in changes_of(subject) if at <= end][:WORDS]
-    ends = _epoch_ends(subject, end)
-    items = [("s1", "trained")] * bool(position) + [("filler", "not trained")]
-    items += [("cut-line", "an epoch ends")] * bool(ends)
-    swatches = (
-        tag("li", tag("span", class_=f"swatch {class_}", aria_hidden="true"), words)
-        for class_, words in items
-    )
-    legend = tag("ul", *swatches, class_="legend")
-    return joined([legend, both(lambda width: _line(position, width, end, marks, ends))])
+    drawn = both(lambda width: _line(position, width, end, marks))
+    return joined([legend(["trained", "not trained"], classes=["s1", "filler"]), drawn])
 
 
-def _line(
-    position: int, width: int, end: int, marks: Sequence[Mark], ends: Sequence[int]
-) -> Markup:
-    """A bar from the first to the last example: trained, not trained, epochs and changes."""
+def _line(position: int, width: int, end: int, marks: Sequence[Mark]) -> Markup:
+    """A bar from the first to the last example: trained, not trained, and changes."""
     across = Scale(0, end, 12, width - 12, whole=True)
     marked = placed(marks, across)
     low = 8 + marked.above
@@ -96,27 +85,11 @@ def _line(
         reach = f"{across(position) - 12:g}"
         words = tag("title", f"{position:,} of {end:,} examples are trained")
         parts.append(tag("rect", words, x=12, width=reach, **place, class_="s1"))
-    parts += [rule(f"M{across(at):g} {low:g}V{high:g}", "cut-line") for at in ends]
     parts.append(rule(f"M{across(position):g} {low - 5:g}V{high + 5:g}", "stand"))
     parts += axis_below(across, high + 8, "examples")
     parts += marked.drawn(across, low, high, high + 54)
     said = f"{position:,} of {end:,} examples"
     return drawing(width, high + 54 + marked.below, said, parts)
-
-
-def _epoch_ends(subject: RunSubject, end: int) -> list[int]:
-    """Where the epochs of a run of one source end; few of them, or none."""
-    run = subject.run.run
-    if run.sources[0] is not run or not run.sources[0].rows:
-        return []
-    source = run.sources[0]
-    found: list[int] = []
-    for epoch in range(1, EDGES + 2):
-        at = source.end_of(epoch)
-        if at >= end:
-            return found
-        found.append(at)
-    return []
 
 
 def _tables(subject: RunSubject, decides: dict[str, Any], position: int) -> tuple[Numbers, ...]:
