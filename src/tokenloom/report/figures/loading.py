@@ -120,7 +120,7 @@ def loading_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="loading",
         title="What feeding the run takes",
-        message=_message(found),
+        message=fed_answer(subject).sentence,
         drawing=joined(parts),
         numbers=(
             _ranks(found),
@@ -128,28 +128,6 @@ def loading_figure(subject: RunSubject) -> Figure | None:
         ),
         notes=tuple(_notes(subject, found)),
     )
-
-
-def _worst(found: Simulation) -> RankTotals:
-    return max(found.ranks, key=lambda one: (one.how == "thrashes", one.needed_bytes, one.bytes))
-
-
-def _message(found: Simulation) -> str:
-    about = "about " if found.bands else ""
-    worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
-    told = (
-        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
-        f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
-    )
-    needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"
-    told += {
-        "fits": f"; what is needed at once fits the cache ({needs})",
-        "thrashes": f"; the cache is too small ({needs} needed) and blocks are fetched again",
-    }.get(worst.how, "; rows are read one by one")
-    stalls = found.stalls
-    if stalls is None or not stalls.step_seconds:
-        return f"{told}."
-    return f"{told}. {capital(waits_in_words(stalls))}."
 
 
 def _bytes(found: Simulation) -> list[Bar]:

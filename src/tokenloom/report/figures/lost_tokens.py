@@ -88,7 +88,7 @@ def lost_answer(subject: RunSubject) -> Answer:
     return Answer(
         name="lost",
         question="What is lost?",
-        sentence=". ".join(_clauses(found, tokens)) + ".",
+        sentence=_sentence(found),
         numbers=numbers,
         figure="lost" if tokens else "",
         headline=_headline(found),
@@ -104,11 +104,15 @@ def _headline(found: Leftovers) -> tuple[str, str] | None:
     return share(found.lost, found.tokens), f"of the {which} are in no row"
 
 
-def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
-    if not tokens:
+def _sentence(found: Leftovers) -> str:
+    return ". ".join(_clauses(found)) + "."
+
+
+def _clauses(found: Leftovers) -> Iterator[str]:
+    if not found.tokens:
         yield "The run selects no token, so there is none to lose"
         return
-    yield from _in_no_row(found, tokens)
+    yield from _in_no_row(found)
     never, rows = int(found.total("never_rows")), int(found.total("rows"))
     alone = never == found.dropped and len(found.sources) == 1
     if never and not alone:
@@ -129,7 +133,8 @@ def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
         yield f"The selection leaves out {amount(left, 'document')}"
 
 
-def _in_no_row(found: Leftovers, tokens: int) -> Iterator[str]:
+def _in_no_row(found: Leftovers) -> Iterator[str]:
+    tokens = found.tokens
     if found.lost:
         reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
         told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
@@ -249,8 +254,6 @@ HEAD = (
 
 UNSELECTED = "not selected"
 
-SHOWN = 100  # sources of the table; the largest
-
 
 def lost_figure(subject: RunSubject) -> Figure | None:
     """Where tokens go; None for a run without any."""
@@ -267,7 +270,7 @@ def lost_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=_message(found, stored),
+        message=_sentence(found),
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(
             _by_part(parts, found, stored),
@@ -275,22 +278,6 @@ def lost_figure(subject: RunSubject) -> Figure | None:
         ),
         notes=tuple(_notes(found)),
     )
-
-
-def _message(found: Leftovers, stored: int) -> str:
-    once, uncounted = int(found.total("once")), int(found.total("uncounted"))
-    tokens = found.tokens
-    told = f"Of {found.selected}, "
-    if uncounted:
-        told += f"{share(uncounted, tokens)} were not counted, "
-    known = "known to be " if uncounted else ""
-    told += f"{share(once, tokens)} {_are(once)} {known}shown at least once"
-    told += f", {share(found.lost, tokens)} {_are(found.lost)} in no row"
-    told += f", and {share(found.filler)} of the cells shown are filler" if found.cells else ""
-    left = found.unselected_tokens
-    if not left:
-        return f"{told}."
-    return f"{told}. {capital(share(left, stored))} of the tokens in the stores are not selected."
 
 
 def _are(count: int) -> str:
@@ -322,11 +309,9 @@ def _by_part(parts: Sequence[tuple[str, int, str]], found: Leftovers, stored: in
 
 
 def _by_source(found: Leftovers) -> Numbers:
-    largest = sorted(found.sources, key=lambda one: -one.tokens)
-    rows = [_row(one, found.seq_len) for one in largest[:SHOWN]]
-    more = max(0, len(largest) - SHOWN)
-    about = f"tokens by source, the largest {SHOWN} of {len(largest):,}" if more else "by source"
-    return Numbers.of(HEAD, rows, about)
+    largest_first = sorted(found.sources, key=lambda one: -one.tokens)
+    rows = [_row(one, found.seq_len) for one in largest_first]
+    return Numbers.of(HEAD, rows, "tokens by source, the largest first")
 
 
 def _row(one: SourceLeftovers, seq_len: int) -> tuple[object, ...]:

@@ -204,20 +204,9 @@ def _drawn(subject: RunSubject, order: Sequence[int]) -> Markup:
 
 
 def _message(subject: RunSubject, order: Sequence[int]) -> str:
-    run, last = subject.run.run, subject.consumption[-1].taken
-    total = sum(one.tokens for one in last)
-    first = last[order[0]]
-    told = f"{first.name} gives {share(first.tokens, total)} of all tokens"
-    repeated = max(
-        (one for one in order if run.sources[one].rows),
-        key=lambda one: last[one].rows / run.sources[one].rows,
-        default=None,
-    )
-    if repeated is not None:
-        times = last[repeated].rows / run.sources[repeated].rows
-        most = "is repeated most" if times > 1 else "gets furthest"
-        told += f"; {run.names[repeated]} {most}, {amount(times, 'epoch')}"
-    return f"{told}."
+    last = subject.consumption[-1].taken
+    first, total = last[order[0]], sum(one.tokens for one in last)
+    return f"{first.name} gives {share(first.tokens, total)} of all tokens."
 
 
 def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.simulate.answer import Simulation, SourceRepeats
+from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import amount, counted, plural, share
@@ -254,7 +254,7 @@ def times_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="mixture",
         title="How often rows come",
-        message=_message(found, one),
+        message=repeated_answer(subject).sentence,
         drawing=both(lambda width: bars(bar, width, "rows by how often they come", top=one.rows)),
         numbers=(repeats_table(subject),),
         notes=tuple(_notes(one)),
@@ -269,15 +269,6 @@ def _times(one: SourceRepeats, shown: int) -> Iterator[tuple[str, float, str, st
             name = "never" if not times else "once" if times == 1 else f"{times:,} times"
             told = f"{plural(rows, 'row')}, {share(rows, one.rows)}"
             yield name, rows, told, "s1" if times else "rest"
-
-
-def _message(found: Simulation, one: SourceRepeats) -> str:
-    epochs = amount(found.examples / one.rows, "epoch")
-    verb = "shows" if found.steps == 1 else "show"
-    return (
-        f"{plural(found.steps, 'step')} {verb} {plural(found.examples, 'row')} of "
-        f"{one.rows:,}, {epochs}: {amount(found.tokens, 'token')}."
-    )
 
 
 def repeats_table(subject: RunSubject) -> Numbers:

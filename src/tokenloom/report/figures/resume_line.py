@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenloom.page.axes import Mark, Scale, axis_below, drawing, placed, rule
 from tokenloom.page.charts import both, legend
-from tokenloom.page.figure import MOST_ROWS, Figure, Numbers
+from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.figures.mixture import changes_of
@@ -99,7 +99,4 @@ def _tables(subject: RunSubject, decides: dict[str, Any], position: int) -> tupl
     sizes = {one.name: one.rows for one in subject.run.run.sources}
     rows = [(one.name, one.rows, one.tokens, one.epochs, sizes[one.name]) for one in taken]
     rows.sort(key=lambda row: -int(row[2]))
-    caption = "what was taken from each source"
-    head, more = HEAD, max(0, len(rows) - MOST_ROWS)
-    table = Numbers(head=head, rows=tuple(rows[:MOST_ROWS]), more=more, caption=caption)
-    return state, table
+    return state, Numbers.of(HEAD, rows, "what was taken from each source")

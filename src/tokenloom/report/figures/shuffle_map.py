@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import NARROW, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, binary_size, counted, plural, share
+from tokenloom.page.numbers import amount, counted, plural, share
 from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
@@ -271,7 +270,7 @@ def shuffle_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="shuffle",
         title="Where stored rows land",
-        message=_message(subject, [one.name for one in shown]),
+        message=f"{judged(subject, shown[0].name)}.",
         drawing=joined(parts),
         numbers=(_verdicts(subject),),
         notes=tuple(_notes(subject, maps)),
@@ -305,27 +304,6 @@ def _drawn(subject: RunSubject, source: SourceRun, found: BlockMap) -> list[Mark
         tag("div", *panels, class_="panels"),
         heat_legend("1 row", f"{plural(most, 'row')} in a square; empty: none"),
     ]
-
-
-def _message(subject: RunSubject, names: Sequence[str]) -> str:
-    told = f"{judged(subject, names[0])}."
-    found = subject.simulation
-    if found is None or not found.examples:
-        return told
-    about = "about " if found.bands else ""
-    return f"{told} Reading takes {about}{_reading(found)}."
-
-
-def _reading(found: Simulation) -> str:
-    """Reads and bytes of a row; of many rows together, where one read serves them."""
-    if not found.reads:
-        return "no read"
-    rows, size = found.examples / found.reads, found.bytes / found.examples
-    each = binary_size(round(size)) if size >= 0.5 else "less than a byte"
-    if rows > 1:
-        return f"one read for {amount(rows, 'row')}, {each} a row"
-    reads = "one read" if rows == 1 else amount(1 / rows, "read")
-    return f"{reads} and {each} for each row"
 
 
 def _verdicts(subject: RunSubject) -> Numbers:

@@ -58,14 +58,12 @@ class CountedSplices:
     """What one epoch of a spliced source shows.
 
     Attributes:
-        name: name of the source.
         found: the counts.
         drawn: documents to draw, and what each is called.
         listed: documents of the table.
         notes: what was left out, and why.
     """
 
-    name: str
     found: Coverage
     drawn: dict[int, str]
     listed: list[int]
@@ -83,7 +81,7 @@ def splice_figure(subject: RunSubject) -> Figure | None:
         return None
     number = max(spliced)[1]
     name = subject.run.run.names[number]
-    counted = counted_of(_alone(subject.run, name), name)
+    counted = counted_of(_alone(subject.run, name))
     several = len(subject.run.sources) > 1
     title = "What splices show of a document"
     more = len(spliced) - 1
@@ -113,7 +111,7 @@ def _alone(run: Dataset, name: str) -> Dataset:
     return run if run.rule is None else Dataset({"main": run.sources[name]})
 
 
-def counted_of(run: Dataset, name: str) -> CountedSplices:
+def counted_of(run: Dataset) -> CountedSplices:
     """What the first epoch of a spliced run shows, bounded by what it costs to count."""
     layout = run.run.sources[0].layout
     assert isinstance(layout, Spliced)
@@ -121,8 +119,9 @@ def counted_of(run: Dataset, name: str) -> CountedSplices:
     lengths, quota = part.length - layout.lead * (part.length > 0), part.quota
     order = np.argsort(-lengths, kind="stable")
     order = order[(lengths > 0)[order]]
-    closed = part.is_listed and not (layout.spec.fill == "pack" and _across(run))
-    cheap = order[(quota[order] <= SPLICES) | (closed & (lengths[order] <= TOKENS))]
+    cheap = order[quota[order] <= SPLICES]
+    few = cheap[:LISTED]
+    few = few[np.cumsum(lengths[few] + quota[few]) <= TOKENS]
     notes = []
     if 0 < len(cheap) < len(order):
         left = len(order) - len(cheap)
@@ -134,22 +133,17 @@ def counted_of(run: Dataset, name: str) -> CountedSplices:
     if len(places) == 1 and len(cheap) < len(order):
         places = dict.fromkeys(places, "counted")
     drawn = {int(layout.documents[place]): words for place, words in places.items()}
-    listed = _some(cheap, lengths, quota, closed=closed)
+    listed: list[int] = layout.documents[few].tolist()
     if 0 < len(listed) < len(order):
         notes.append(
             f"The table has {amount(len(listed))} of {amount(len(order), 'document')}, the longest "
             "first, as far as they are quickly counted."
         )
-    wanted = list(dict.fromkeys([*drawn, *layout.documents[listed].tolist()]))
+    wanted = list(dict.fromkeys([*drawn, *listed]))
     found = coverage(run, documents=wanted, epochs=1)
     if run.run.n is not None and run.run.n < int(layout.phases.end(1)):
         notes.append(f"The run ends in its first epoch, after {plural(run.run.n, 'example')}.")
-    table = [one for one in wanted if one in set(layout.documents[listed].tolist())]
-    return CountedSplices(name=name, found=found, drawn=drawn, listed=table, notes=notes)
-
-
-def _across(run: Dataset) -> bool:
-    return not next(iter(run.sources.values())).render.mask_boundary_loss
+    return CountedSplices(found=found, drawn=drawn, listed=listed, notes=notes)
 
 
 def _extremes(order: Int64) -> dict[int, str]:
@@ -160,14 +154,6 @@ def _extremes(order: Int64) -> dict[int, str]:
     names = {int(longest): "longest", int(shortest): "shortest", int(middle): "median"}
     wanted = dict.fromkeys([int(longest), int(middle), int(shortest)])
     return {place: "only" if len(order) == 1 else names[place] for place in wanted}
-
-
-def _some(order: Int64, lengths: Int64, quota: Int64, *, closed: bool) -> list[int]:
-    """The documents of the table: as many as have few enough tokens, or splices."""
-    few = order[:LISTED]
-    cost = np.cumsum(lengths[few] if closed else lengths[few] + quota[few])
-    kept: list[int] = few[cost <= TOKENS].tolist()
-    return kept
 
 
 def _message(counted: CountedSplices) -> str:
