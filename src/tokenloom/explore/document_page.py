@@ -16,10 +16,10 @@ from tokenloom.explore.shell import (
     ExplorerPage,
     Query,
     button,
-    hidden,
     link,
     listing,
     mark_form,
+    number_form,
     pager,
     scrolled,
 )
@@ -74,12 +74,9 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     )
     jump = None
     if length > CELLS_OF_A_PAGE:
-        about = {"inputmode": "numeric", "autocomplete": "off"}
-        box = tag("input", name="first", value=first, **about)
-        said = f"From token, 0 to {length - 1:,}"
-        label = tag("label", tag("span", said, class_="soft"), box)
-        kept = hidden({**keep, "after": after if after >= 0 else None})
-        jump = tag("form", label, *kept, tag("button", "Go"), action="document", class_="brief")
+        words = f"From token, 0 to {length - 1:,}"
+        keep_after = {**keep, "after": after if after >= 0 else None}
+        jump = number_form("document", "first", first, words, "Token", keep_after)
     parts = [
         tag("div", search, jump, class_="tools"),
         shown if length else tag("p", "This document is empty.", class_="reason"),

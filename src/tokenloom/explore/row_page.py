@@ -29,10 +29,10 @@ from tokenloom.explore.shell import (
     ExplorerPage,
     Query,
     button,
-    hidden,
     link,
     listing,
     mark_form,
+    number_form,
     pager,
 )
 from tokenloom.explore.step_page import go_to, named_source
@@ -124,12 +124,8 @@ def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by
     words = {"up": "‹ row before", "down": "row after ›"}
     ways = [button(said, turns.get(rel, ""), there=rel in turns) for rel, said in words.items()]
     if shown.width > CELLS_OF_A_PAGE:
-        about = {"inputmode": "numeric", "aria_label": "Cell", "autocomplete": "off"}
-        named = tag("span", f"Cell 0 to {shown.width - 1:,}", class_="soft", aria_hidden="true")
-        box = tag("input", name="cell", value=shown.first, **about)
-        go = tag("button", "Go", aria_label="Go to this cell")
-        kept = hidden({**keep, "by": by})
-        ways.append(tag("form", named, box, *kept, go, action="row", class_="brief", id="to-cell"))
+        words = f"Cell 0 to {shown.width - 1:,}"
+        ways.append(number_form("row", "cell", shown.first, words, "Cell", {**keep, "by": by}))
     return tag("nav", joined(ways), class_="pager", aria_label="rows")
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "link",
     "listing",
     "mark_form",
+    "number_form",
     "pager",
     "read_query",
     "reply_of",
@@ -263,6 +264,33 @@ def field(name: str, label: object, value: object = "", **more: object) -> Marku
     """A labelled box for a line of text."""
     box = tag("input", name=name, value=value, autocomplete="off", spellcheck="false", **more)
     return tag("label", tag("span", label), box, class_="field")
+
+
+def number_form(
+    page: str,
+    name: str,
+    value: object,
+    words: str,
+    said: str,
+    keep: Mapping[str, object],
+    **more: object,
+) -> Markup:
+    """The way to a number, in one line.
+
+    Args:
+        page: the page that it leads to.
+        name: what the number is called in its query.
+        value: the number that is shown.
+        words: what stands before the box.
+        said: the same for a screen reader.
+        keep: the rest of the query.
+        more: further attributes of the box.
+    """
+    about = {"inputmode": "numeric", "autocomplete": "off", "aria_label": said, **more}
+    box = tag("input", name=name, value=value, **about)
+    label = tag("span", words, class_="soft", aria_hidden="true")
+    go = tag("button", "Go", aria_label=f"Go to this {said.lower()}")
+    return tag("form", label, box, *hidden(keep), go, action=page, class_="brief")
 
 
 def mark_form(page: str, wanted: str, said: str, keep: Mapping[str, object]) -> Markup:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tokenloom.errors import ConfigError
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, Query, button, field, hidden, link, pager, select
+from tokenloom.explore.shell import (
+    ExplorerPage,
+    Query,
+    button,
+    field,
+    hidden,
+    link,
+    number_form,
+    pager,
+    select,
+)
 from tokenloom.explore.strip_list import (
     StripRow,
     by_share,
@@ -98,24 +108,9 @@ def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:
     if count is not None:
         said = f"{share(step + 1, count)} of the run"
         bar = tag("progress", value=step + 1, max=count, aria_label=said, title=said)
-    return tag(
-        "nav", joined(ways), _step_box(explored, step), bar, class_="pager", aria_label="steps"
-    )
-
-
-def _step_box(explored: ExploredRun, step: int) -> Markup:
-    """The way to any step, in one line; the key "/" leads to it."""
-    words = {"inputmode": "numeric", "id": "go", "aria_label": "Step"}
-    box = tag("input", name="step", value=step, autocomplete="off", **words)
-    parts = [tag("span", "Step", class_="soft", aria_hidden="true"), box]
-    return tag(
-        "form",
-        *parts,
-        *hidden({"run": explored.number or None}),
-        tag("button", "Go", aria_label="Go to this step"),
-        action="step",
-        class_="brief",
-    )
+    # the key "/" leads to the box
+    box = number_form("step", "step", step, "Step", "Step", {"run": number}, id="go")
+    return tag("nav", joined(ways), box, bar, class_="pager", aria_label="steps")
 
 
 def go_to(explored: ExploredRun, *, step: int = 0, index: int | None = None) -> Markup:

@@ -67,33 +67,31 @@ class End(NamedTuple):
     runs_out: int | None
 
 
-def ends_of(run: Run, sources: Sequence[int]) -> list[End]:
+def ends_of(run: Run, end: Point, sources: Sequence[int]) -> list[End]:
     """When these sources end, exactly: the index of their last items, one look-up each.
 
     Args:
         run: the run.
+        end: what was taken where the look at the run ends; later ends are left open.
         sources: numbers of the sources.
     """
     if isinstance(run, MixedRun) and run.shuffle is not None:
         return [End(None, None) for _ in sources]  # rows of all epochs come from the start on
-    return [_end(run, number) for number in sources]
+    return [_end(run, number, end.taken[number].rows) for number in sources]
 
 
-def _end(run: Run, number: int) -> End:
+def _end(run: Run, number: int, taken: int) -> End:
     source = run.sources[number]
     first = source.end_of(1) if source.rows else 0
     last = None
     if isinstance(run, MixedRun):
         clocks = run.stages[-1].merge.clocks
         last = clocks[number].costs.n if number < len(clocks) else None
-    out = _after(run, number, last) if last else None
-    return End(_after(run, number, first), out)
+    return End(*(_after(run, number, n) if n and n <= taken else None for n in (first, last)))
 
 
 def _after(run: Run, number: int, items: int) -> int | None:
     """Examples after which the first `items` of a source have come; None if they do not."""
-    if not items:
-        return None
     (index,) = run.index(number, np.array([items - 1])).tolist()
     if index < 0:
         return None

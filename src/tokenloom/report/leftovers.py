@@ -166,9 +166,9 @@ class SourceLeftovers:
         rows: rows of an epoch.
         shown: rows that whole steps show, repeats included.
         shown_tokens: stored tokens in them.
-        never_rows, never_tokens: rows that no whole step shows, and stored tokens in them.
+        once: tokens that whole steps show at least once, as far as they are counted.
+        never_rows: rows that no whole step shows.
         never_documents: documents that the run never shows, quarantined from the start or not.
-        held: selected tokens that whole steps show at least once; None where rows were not visited.
         inserted: BOS and EOS tokens in the rows shown.
         cut, cut_needlessly: documents in several pieces, and those that would fit into a frame;
             None where they are not counted.
@@ -189,10 +189,9 @@ class SourceLeftovers:
     rows: int
     shown: int
     shown_tokens: int
+    once: int = 0
     never_rows: int = 0
-    never_tokens: int = 0
     never_documents: int = 0
-    held: int | None = None
     inserted: float = 0.0
     cut: int | None = None
     cut_needlessly: int | None = None
@@ -204,14 +203,6 @@ class SourceLeftovers:
     def lost(self) -> int:
         """Tokens in no row."""
         return sum(self.reasons.values())
-
-    @property
-    def once(self) -> int:
-        """Tokens that are shown at least once, as far as they were counted."""
-        if not self.counted:
-            return 0
-        known = self.tokens - self.lost
-        return min(known, self.held) if self.held is not None else max(0, known - self.never_tokens)
 
     @property
     def unreached(self) -> int:
@@ -354,13 +345,14 @@ def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLef
         made = _of_splices(made, run, layout, max(1, epochs))
         return made if epochs else replace(made, never_rows=max(0, source.rows - shown))
     gone = max(0, source.rows - shown)
-    lost_documents = _lost_documents(layout)
+    reasons, lost_documents = _reasons(layout, tally), _lost_documents(layout)
+    missing = max(0, tally.frame_tokens - shown_tokens) if gone else 0
     return replace(
         made,
-        reasons=_reasons(layout, tally),
+        reasons=reasons,
         lost_documents=lost_documents,
+        once=max(0, line.tokens - sum(reasons.values()) - missing),
         never_rows=gone,
-        never_tokens=max(0, tally.frame_tokens - shown_tokens) if gone else 0,
         never_documents=lost_documents,
         inserted=shown * (tally.placed - tally.frame_tokens) / max(1, tally.rows),
         cut=tally.cut if made.kind == "pack" else None,
@@ -434,6 +426,7 @@ def _of_splices(
     return replace(
         made,
         reasons={"splices": lost} if lost else {},
+        once=max(0, made.tokens - lost),
         lost_documents=documents,
         never_documents=documents,
         inserted=_inserted(run.run.sources[run.run.names.index(made.name)]) * made.shown,
@@ -449,7 +442,9 @@ def _whole(run: Dataset) -> Dataset:
 
 def _uncounted(made: SourceLeftovers, why: str) -> SourceLeftovers:
     told = f"{made.name}: tokens in no splice are not counted: {why}."
-    return replace(made, counted=False, notes=(f"{told} tokenloom.inspect.coverage does it.",))
+    return replace(
+        made, counted=False, once=0, notes=(f"{told} tokenloom.inspect.coverage does it.",)
+    )
 
 
 def _inserted(source: SourceRun) -> float:
@@ -484,13 +479,15 @@ def _visited(run: Dataset, sources: list[SourceLeftovers], examples: int) -> lis
     found = []
     for number, made in enumerate(sources):
         layout = run.run.sources[number].layout
-        made = replace(made, never_documents=_unshown(layout, spans, names[number]))
-        if run.run.sources[number].blanks is None:
-            made = replace(made, held=_held(spans, names[number]))
+        held = min(made.tokens - made.lost, _held(spans, names[number]))
+        made = replace(
+            made,
+            never_documents=_unshown(layout, spans, names[number]),
+            once=held if made.counted else 0,
+        )
         if layout.is_constant:
             gone = np.setdiff1d(np.arange(made.rows), row[picked == number])
-            tokens = int(layout.costs(0, gone).sum()) if len(gone) else 0
-            made = replace(made, never_rows=len(gone), never_tokens=tokens)
+            made = replace(made, never_rows=len(gone))
         found.append(made)
     return found
 

@@ -196,7 +196,7 @@ class RunSubject:
     @lazy
     def ends(self) -> tuple[End, ...]:
         """When each of them has shown everything once, and when it runs out."""
-        return tuple(ends_of(self.run.run, self.by_tokens))
+        return tuple(ends_of(self.run.run, self.consumption[-1], self.by_tokens))
 
     @property
     def removed(self) -> frozenset[int]:

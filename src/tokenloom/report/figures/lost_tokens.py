@@ -77,8 +77,9 @@ def lost_answer(subject: RunSubject) -> Answer:
     """What is left out, the largest part first."""
     found = subject.leftovers
     tokens = found.tokens
-    names = ("never_rows", "never_tokens", "once", "uncounted")
+    names = ("never_rows", "once", "uncounted")
     numbers: dict[str, float] = {name: found.total(name) for name in names}
+    numbers |= {"never_tokens": found.total("unreached")}
     numbers |= {"unselected_documents": found.unselected_documents}
     numbers |= {"unselected_tokens": found.unselected_tokens}
     numbers |= {"tokens": tokens, "lost": found.lost, "filler": found.filler}
