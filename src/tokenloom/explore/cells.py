@@ -37,25 +37,6 @@ from tokenloom.page.token_cells import (
 )
 from tokenloom.trace.cell_runs import cell_runs
 
-__all__ = [
-    "CELLS_OF_A_PAGE",
-    "COLOURINGS",
-    "HINT",
-    "NAMES",
-    "Filled",
-    "ShownRow",
-    "cell_html",
-    "cells_html",
-    "facts_of",
-    "marked_cells",
-    "offset_words",
-    "panel",
-    "range_words",
-    "row_cells",
-    "tint_legend",
-    "tint_of",
-]
-
 CELLS_OF_A_PAGE = 2048
 
 NAMES = (

@@ -33,8 +33,6 @@ from tokenloom.page.charts import SERIES
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 
-__all__ = ["compare_page", "difference_page", "same_rows"]
-
 ROWS_OF_A_PAGE = 16
 
 

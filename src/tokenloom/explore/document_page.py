@@ -30,8 +30,6 @@ from tokenloom.page.token_cells import LETTER_BYTES, directed, extra_classes, sp
 from tokenloom.trace.answers import Place
 from tokenloom.trace.backward import Search, places_of
 
-__all__ = ["document_page"]
-
 PLACES, MOST = 20, 500  # of a page; more only if they are of one example
 
 WITHIN = 3  # epochs that are searched for them: each may need sums of its own

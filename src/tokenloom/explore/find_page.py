@@ -24,16 +24,6 @@ from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 
-__all__ = [
-    "Hit",
-    "Scanned",
-    "find_page",
-    "of_id",
-    "scan_step",
-    "scan_texts",
-    "searched",
-]
-
 TOKENS = 1 << 16  # that a chunk decodes
 
 DOCUMENTS = 200  # of a chunk, and so its hits

@@ -15,8 +15,6 @@ from tokenloom.page.figure import code_block, figure_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.report.report_file import answers_html, cautions_html
 
-__all__ = ["overview_page"]
-
 AT_ONCE = 64  # sources of a run whose report is made without asking
 
 

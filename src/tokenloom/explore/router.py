@@ -30,8 +30,6 @@ from tokenloom.explore.step_page import step_page
 from tokenloom.page.document import asset
 from tokenloom.page.markup import joined, tag
 
-__all__ = ["ASSETS", "PAGES", "page_name", "refusal", "reply_to"]
-
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 # a path of plain names: nothing encoded, no dots that lead up, no empty name

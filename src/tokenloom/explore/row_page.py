@@ -40,8 +40,6 @@ from tokenloom.order.schedule import examples_of_step, row_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 
-__all__ = ["next_of_source", "row_page"]
-
 LISTED = 200  # stretches in the table
 
 

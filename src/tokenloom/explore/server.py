@@ -21,8 +21,6 @@ from tokenloom.explore.session import Session
 from tokenloom.explore.shell import HttpReply
 from tokenloom.page.markup import tag
 
-__all__ = ["ALWAYS", "LOOPBACK", "MAX_REQUESTS", "RequestHandler", "Server", "serve"]
-
 LOOPBACK = "127.0.0.1"
 
 MAX_REQUESTS = 16  # at a time

@@ -24,8 +24,6 @@ from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.store.handles import Single, lazy, lock_of
 
-__all__ = ["ExploredRun", "Session"]
-
 COLOURED = 8  # sources with a colour of their own
 
 T = TypeVar("T")

@@ -18,25 +18,6 @@ from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.page.document import head_of, theme_button
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 
-__all__ = [
-    "Elsewhere",
-    "ExplorerPage",
-    "HttpReply",
-    "Query",
-    "button",
-    "field",
-    "hidden",
-    "link",
-    "listing",
-    "mark_form",
-    "number_form",
-    "pager",
-    "read_query",
-    "reply_of",
-    "scrolled",
-    "select",
-]
-
 MOST_FIELDS = 64
 
 LETTERS = 4096  # of a text

@@ -26,8 +26,6 @@ from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 
-__all__ = ["go_to", "named_source", "source_field", "step_page"]
-
 ROWS_OF_A_PAGE = 32
 
 LISTED_SOURCES = 200  # of a choice

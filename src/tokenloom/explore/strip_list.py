@@ -25,16 +25,6 @@ from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import MOST_SEGMENTS, Strip, StripSegment, strip_svg
 from tokenloom.store.reader import Reader
 
-__all__ = [
-    "TOKENS_OF_A_ROW",
-    "StripRow",
-    "by_share",
-    "read_pieces",
-    "rows_of_step",
-    "source_legend",
-    "strip_rows",
-]
-
 TOKENS_OF_A_ROW = 64  # that are read for its first words
 
 MOST_LETTERS = 200  # of the first words

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tokenloom.page.charts import Mark, series
+from tokenloom.page.axes import Mark
+from tokenloom.page.charts import series
 from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup
 from tokenloom.page.numbers import plural, share

@@ -16,22 +16,6 @@ from typing import NamedTuple
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import amount, digits
 
-__all__ = [
-    "Mark",
-    "PlacedMarks",
-    "Scale",
-    "axis_below",
-    "axis_left",
-    "cut",
-    "drawing",
-    "label",
-    "named_below",
-    "placed",
-    "rule",
-    "short",
-    "wide",
-]
-
 TEXT = 13  # pixels of a letter's height, as in page.css
 
 LETTER = 7.2  # pixels of its width, about

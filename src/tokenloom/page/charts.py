@@ -31,20 +31,6 @@ from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import exact
 from tokenloom.page.png import LEVELS, levels_of, png_url
 
-__all__ = [
-    "SERIES",
-    "Bar",
-    "Mark",
-    "areas",
-    "bars",
-    "both",
-    "heat",
-    "heat_legend",
-    "legend",
-    "lines",
-    "series",
-]
-
 NARROW, WIDE = 340, 720
 
 SERIES = 8  # colours that can be told apart

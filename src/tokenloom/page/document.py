@@ -18,20 +18,6 @@ from importlib import resources
 
 from tokenloom.page.markup import Markup, joined, tag
 
-__all__ = [
-    "SHOWN",
-    "View",
-    "asset",
-    "document",
-    "head_of",
-    "inline",
-    "nested_style",
-    "policy_of",
-    "preformatted",
-    "table",
-    "theme_button",
-]
-
 
 def asset(name: str) -> str:
     """A style sheet or a script of this room.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import digits, exact, seconds
 
-__all__ = ["MOST_ROWS", "Figure", "Numbers", "code_block", "figure_html", "numbers_html"]
-
 MOST_ROWS = 200  # of a table
 
 

@@ -30,8 +30,6 @@ from tokenloom.page.charts import ABOVE, HIGH, LEFT, NAMED, RIGHT, series
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import exact
 
-__all__ = ["binned_lines", "columns"]
-
 TOP, BOTTOM = ABOVE, ABOVE + HIGH  # pixels of a drawing without marks and a name at its left
 
 THICKEST = 56  # pixels of a column

@@ -22,8 +22,6 @@ from collections.abc import Iterable
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["EMPTY", "Markup", "joined", "prose", "tag", "visible"]
-
 # elements that have no end
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr"})
 

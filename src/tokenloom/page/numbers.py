@@ -7,19 +7,8 @@ from __future__ import annotations
 
 import math
 
-from tokenloom.errors import binary_size, plural
-
-__all__ = [
-    "amount",
-    "binary_size",
-    "bound",
-    "counted",
-    "digits",
-    "exact",
-    "plural",
-    "seconds",
-    "share",
-]
+from tokenloom.errors import binary_size as binary_size
+from tokenloom.errors import plural as plural
 
 _POWERS = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import wrong_type
 
-__all__ = ["LEVELS", "STRENGTH", "levels_of", "png", "png_url"]
-
 # how much of the colour each level lays on, in per cent; page.css has the same for legends
 STRENGTH = (16, 25, 34, 43, 52, 62, 72, 82, 91, 100)
 LEVELS = len(STRENGTH)  # and 0, which is nothing

@@ -26,8 +26,6 @@ from tokenloom.page.document import asset
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.png import LEVELS, STRENGTH
 
-__all__ = ["DRAWN", "PaintRule", "Panel", "font_family", "plain_style", "standalone"]
-
 # what SVG is painted with; all else in the style sheet is about boxes of HTML
 PAINT = frozenset(
     {

@@ -20,16 +20,6 @@ from tokenloom.page.charts import SERIES, series
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
 
-__all__ = [
-    "MOST_SEGMENTS",
-    "Strip",
-    "StripSegment",
-    "crowded",
-    "strip_legend",
-    "strip_svg",
-    "strips_html",
-]
-
 MOST_SEGMENTS = 120  # of a strip; more are drawn together
 
 BINS = 480  # places of a strip at which trained cells are told apart

@@ -18,17 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tokenloom.page.markup import Markup, tag, visible
 
-__all__ = [
-    "DOTTED",
-    "cell_classes",
-    "directed",
-    "direction",
-    "dotted_item",
-    "extra_classes",
-    "spelled",
-    "whole_letters",
-]
-
 DOTTED = "dotted: no target, in no loss"
 
 LETTER_BYTES = 4  # of UTF-8, at most

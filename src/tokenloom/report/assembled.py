@@ -38,8 +38,6 @@ from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
 
-__all__ = ["report_on", "run_report"]
-
 QUESTIONS = (
     (trained_answer, trained_cautions),
     (repeated_answer, repeated_cautions),

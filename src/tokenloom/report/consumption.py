@@ -14,14 +14,6 @@ from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import Consumed, Run
 from tokenloom.order.schedule import Steps
 
-__all__ = [
-    "End",
-    "Point",
-    "consumption_of",
-    "ends_of",
-]
-
-
 STAGES = 16  # whose starts are points
 
 

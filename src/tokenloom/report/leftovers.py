@@ -35,8 +35,6 @@ from tokenloom.random.keys import draws, key
 from tokenloom.report.ways_to_pack import own_tally, parts_of_layout
 from tokenloom.store.reader import Reader
 
-__all__ = ["Leftovers", "SourceLeftovers", "StoreUse", "leftovers_of", "store_uses"]
-
 MARKED = 1 << 26  # documents of a store that are marked one by one, a byte each
 
 

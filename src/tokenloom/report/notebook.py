@@ -40,8 +40,6 @@ from tokenloom.report.report_file import Report, answers_html, cautions_html
 from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
 
-__all__ = ["show_batch", "view_batch", "view_run", "view_store"]
-
 MOST_CELLS = 512  # of a row that are shown one by one
 
 FILLER = "·"  # a cell that holds no token

@@ -20,8 +20,6 @@ from tokenloom.batch.attention import stretches
 from tokenloom.batch.batch import Batch
 from tokenloom.order.schedule import Steps
 
-__all__ = ["PickedRow", "PickedSpan", "picked_rows", "segments_of", "targets_of"]
-
 Int64 = NDArray[np.int64]
 
 Bool = NDArray[np.bool_]

@@ -22,8 +22,6 @@ from tokenloom.page.numbers import plural
 from tokenloom.remote.uploads import read_whole, write_whole
 from tokenloom.version import __version__
 
-__all__ = ["Answer", "Caution", "Report", "answers_html", "cautions_html"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:

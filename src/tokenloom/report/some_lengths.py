@@ -20,16 +20,6 @@ from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.store.derived.length_counts import LengthCounts, count_pieces
 
-__all__ = [
-    "EXACT",
-    "SomeLengths",
-    "Stretch",
-    "other_lengths",
-    "some_lengths",
-    "some_stretches",
-    "together",
-]
-
 Int64 = NDArray[np.int64]
 
 EXACT = 1 << 22  # documents whose lengths are all looked at: 40 ms

@@ -27,8 +27,6 @@ from tokenloom.report.subject import capital
 from tokenloom.report.ways_to_pack import PackingWay, PackingWays, ways_of
 from tokenloom.store.handles import lazy
 
-__all__ = ["FRAME", "store_report"]
-
 FRAME = 2048  # tokens of the rows that a store is judged by
 
 EXACT_PACKING = 1 << 18  # documents and rows that are planned to see what packing makes

@@ -25,8 +25,6 @@ from tokenloom.report.leftovers import Leftovers, leftovers_of
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
 
-__all__ = ["BATCH_SIZE", "Asked", "RunSubject", "capital"]
-
 POINTS = 60  # of the run at which shares are told
 
 BATCH_SIZE = 64  # if nobody says another one

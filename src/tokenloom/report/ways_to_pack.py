@@ -17,23 +17,11 @@ from numpy.typing import NDArray
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.compare import SIMPLE
-from tokenloom.layout.pack.groups import Bounded
 from tokenloom.layout.pack.plan import Tally, plan_group
-from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.rows import Bounded, Packed
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 from tokenloom.layout.windows import Windows, WindowsSpec
 from tokenloom.report.some_lengths import Stretch, some_stretches
-
-__all__ = [
-    "WINDOWS",
-    "PackingWay",
-    "PackingWays",
-    "own_tally",
-    "parts_of_layout",
-    "spec_of",
-    "ways_of",
-    "windows_tally",
-]
 
 Int64 = NDArray[np.int64]
 

@@ -20,8 +20,6 @@ from tokenloom.page.numbers import amount, exact, share
 from tokenloom.report.evaluations.read_back import Evaluated
 from tokenloom.report.report_file import Answer
 
-__all__ = ["document_figure", "document_losses", "loss_answer", "place_figure"]
-
 AXES = {
     "position": "position in the frame, in tokens",
     "context": "tokens of the document before it",

@@ -18,8 +18,6 @@ from tokenloom.report.evaluations.pz_maps import pz_answer, pz_figures
 from tokenloom.report.evaluations.read_back import Evaluated, evaluated
 from tokenloom.report.report_file import Answer
 
-__all__ = ["evaluation_answers", "evaluation_figures", "known_evaluations"]
-
 MOST_PAGES, MOST_TOKENS = 4, 4000  # of pages of tokens, and of a page
 
 HARDEST = 20  # tokens that are listed

@@ -22,8 +22,6 @@ from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated, sampled
 from tokenloom.report.report_file import Answer
 
-__all__ = ["learned_answer", "learned_figures"]
-
 FIGURES = {"loss": 1.0, "mean_pz": 0.5}  # of a document, and from which value on it is learned
 
 MOST_JOBS, MOST_STEPS = 4, 60

@@ -23,8 +23,6 @@ from tokenloom.report.evaluations.read_back import Evaluated
 from tokenloom.report.report_file import Answer
 from tokenloom.report.subject import capital
 
-__all__ = ["MOST_MAPS", "pz_answer", "pz_figures"]
-
 MOST_MAPS = 6  # evaluations with a figure of their own
 
 DOCUMENTS, COLUMNS = 40, 160  # of a map

@@ -33,8 +33,6 @@ from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 from tokenloom.store.files import LOCAL
 
-__all__ = ["EVALUATION", "Evaluated", "evaluated", "is_evaluation", "read_evaluations", "sampled"]
-
 EVALUATION = "evaluation.json"
 
 MOST_BYTES = 1 << 30  # of a file of answers

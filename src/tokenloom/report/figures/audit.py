@@ -17,8 +17,6 @@ from tokenloom.page.numbers import amount, bound, counted, digits, plural, share
 from tokenloom.report.report_file import Answer, Caution, Report
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["audit_report", "certificate_cautions", "certificate_figure", "laws_figure"]
-
 TITLE = "What an audit found"
 
 SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}

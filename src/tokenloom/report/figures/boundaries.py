@@ -30,8 +30,6 @@ from tokenloom.random.keys import draws, key
 from tokenloom.report.picked_rows import PickedRow, segments_of
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["Block", "attention_map", "boundary_figure", "crossing_share", "settings_in_words"]
-
 LEFT, TOP, SIDE, SEEN = 22, 24, 240, 1.6  # pixels
 
 

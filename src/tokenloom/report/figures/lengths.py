@@ -25,8 +25,6 @@ from tokenloom.report.some_lengths import (
 from tokenloom.report.subject import RunSubject
 from tokenloom.store.derived.length_counts import Doubling, LengthCounts
 
-__all__ = ["length_figure", "lengths_of"]
-
 HEAD = ("tokens of a document", "documents", "share of documents", "share of tokens")
 
 SOURCE_HEAD = ("source", "documents", "tokens", "min", "median", "mean", "max", "std")

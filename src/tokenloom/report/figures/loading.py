@@ -22,19 +22,6 @@ from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 
-__all__ = [
-    "STALLS",
-    "TYPICAL",
-    "TypicalSource",
-    "advice_for",
-    "fed_answer",
-    "fed_by",
-    "fed_cautions",
-    "first_from",
-    "loading_figure",
-    "waits_in_words",
-]
-
 PERCENT = re.compile(r"(\d)%")  # as commands write it; a page has a space before the sign
 
 RANKS = 8  # that are drawn

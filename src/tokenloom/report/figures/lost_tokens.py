@@ -20,8 +20,6 @@ from tokenloom.report.leftovers import Leftovers, SourceLeftovers
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 
-__all__ = ["REASONS", "lost_answer", "lost_cautions", "lost_figure"]
-
 MUCH_LOST = 0.01  # of the tokens of a source
 
 LITTLE_FILL, LITTLE_SPLICED = 0.9, 0.5  # of the cells; a splice leaves most of a frame free

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit
-from tokenloom.page.charts import SERIES, Mark, areas, both, legend
+from tokenloom.page.axes import Mark
+from tokenloom.page.charts import SERIES, areas, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined
 from tokenloom.page.numbers import amount, counted, exact, plural, share
@@ -23,15 +24,6 @@ from tokenloom.report.consumption import Point
 from tokenloom.report.figures.repeats import repeats_table, times_figure
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject
-
-__all__ = [
-    "changes_of",
-    "mixture_figure",
-    "shares_of",
-    "shares_over_steps",
-    "trained_answer",
-    "trained_cautions",
-]
 
 
 def trained_answer(subject: RunSubject) -> Answer:

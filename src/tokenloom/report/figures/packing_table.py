@@ -24,8 +24,6 @@ from tokenloom.report.ways_to_pack import (
     ways_of,
 )
 
-__all__ = ["packing_figure", "ways_drawn"]
-
 HEAD = (
     *("source", "way", "this run", "rows", "share of cells filled", "share of tokens lost"),
     *("documents cut", "cut needlessly", "segments a row", "attention"),

@@ -21,8 +21,6 @@ from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 from tokenloom.store.derived.duplicates import hash_blocks
 
-__all__ = ["MANY_EPOCHS", "repeated_answer", "repeated_cautions", "repeats_table", "times_figure"]
-
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 
 HASHED = 1 << 18  # documents; the hashes of more take too long for a page

@@ -17,8 +17,6 @@ from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.figures.mixture import changes_of
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["deciding_part", "resume_figure"]
-
 WORDS = 9  # changes that are marked
 
 ANYWHERE = (

@@ -17,8 +17,6 @@ from tokenloom.page.strips import Strip, StripSegment, crowded, strip_legend, st
 from tokenloom.report.picked_rows import PickedRow, PickedSpan
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["row_figure", "strip_of"]
-
 HEAD = (
     *("example", "step", "row", "source", "document", "first cell", "cells", "first token"),
     *("tokens", "tokens of the document", "trained", "cut before", "cut after"),

@@ -30,17 +30,6 @@ from tokenloom.random.permute import permutations
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 
-__all__ = [
-    "FEW_BLOCKS",
-    "BlockMap",
-    "block_map",
-    "judged",
-    "map_size",
-    "shuffle_figure",
-    "shuffled_answer",
-    "shuffled_cautions",
-]
-
 FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches look alike
 
 GRAVEST = (STORED, PATTERN, WINDOWS, RANDOM, TINY)

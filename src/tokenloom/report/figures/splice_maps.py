@@ -26,8 +26,6 @@ from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.subject import RunSubject
 
-__all__ = ["counted_of", "splice_figure"]
-
 Int64 = NDArray[np.int64]
 
 HEAD = (

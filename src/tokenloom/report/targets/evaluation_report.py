@@ -21,8 +21,6 @@ from tokenloom.report.evaluations.evaluation_figures import (
 from tokenloom.report.evaluations.read_back import Evaluated
 from tokenloom.report.report_file import Caution, Report
 
-__all__ = ["evaluation_cautions", "evaluation_report"]
-
 
 def evaluation_report(
     given: Mapping[str, Any], *, name: str = "evaluation", command: str = ""
