@@ -16,9 +16,11 @@ from tokenloom.errors import ConfigError
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.page.figure import Figure
 from tokenloom.page.numbers import plural
-from tokenloom.report.evaluations.evaluation_figures import (
+from tokenloom.report.evaluations.evaluation_report import (
     evaluation_answers,
+    evaluation_cautions,
     evaluation_figures,
+    evaluation_report,
     known_evaluations,
 )
 from tokenloom.report.figures.audit import audit_report, certificate_cautions, certificate_figure
@@ -36,7 +38,6 @@ from tokenloom.report.figures.splice_maps import splice_figure
 from tokenloom.report.report_file import Caution, Report
 from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
-from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
 
 QUESTIONS = (
     (trained_answer, trained_cautions),

@@ -26,7 +26,7 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.evaluate.answer_files import kind_in
 from tokenloom.evaluate.contrast import Contrast
 from tokenloom.evaluate.extraction import Extraction
-from tokenloom.evaluate.losses import Losses, LossSums
+from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.periodic import FILE, Periodic, read_records
 from tokenloom.evaluate.token_page import TokenPage
 from tokenloom.random.keys import key
@@ -46,7 +46,8 @@ class Evaluated:
 
     Attributes:
         name: what it is called.
-        losses: losses by place, as an answer or as its JSON.
+        losses: JSON of losses by place.
+        is_whole: whether the losses are of all rows, not of a share of them.
         windows: P(z) of every window.
         counted: P(z) without single windows: the JSON of such an answer.
         control: JSON of a comparison with documents that were held out.
@@ -55,7 +56,8 @@ class Evaluated:
     """
 
     name: str
-    losses: Losses | Mapping[str, Any] | None = None
+    losses: Mapping[str, Any] | None = None
+    is_whole: bool = True
     windows: Extraction | None = None
     counted: Mapping[str, Any] | None = None
     control: Mapping[str, Any] | None = None
@@ -65,21 +67,10 @@ class Evaluated:
     @property
     def overall(self) -> Mapping[str, float]:
         """Figures over all tokens; empty without losses."""
-        if isinstance(self.losses, Losses):
-            return self.losses.all
-        found: Mapping[str, float] = _inside(self.losses, "all")
-        return found
+        return _inside(self.losses, "all")
 
     def table(self, axis: str, most: int | None = None) -> dict[str, Mapping[str, float]]:
         """Figures along an axis, by name; of a keyed sample if there are more than `most`."""
-        if isinstance(self.losses, Losses):
-            sums = self.losses.tables.get(axis)
-            if sums is None:
-                return {}
-            places = sampled(len(sums.key), most)
-            some = LossSums._make(column[places] for column in sums)
-            found = replace(self.losses, tables={axis: some}).by(axis)
-            return {_name(name): one for name, one in found.items()}
         every = _inside(_inside(self.losses, "by"), axis)
         names = list(every)
         chosen = (names[place] for place in sampled(len(names), most).tolist())
@@ -98,10 +89,6 @@ def sampled(count: int, most: int | None) -> np.ndarray[Any, np.dtype[np.int64]]
     return np.sort(order.forward(np.arange(most, dtype=np.uint64)).astype(np.int64))
 
 
-def _name(name: Any) -> str:
-    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
-
-
 def _inside(value: Any, name: str) -> Mapping[str, Any]:
     """A mapping inside a mapping; an empty one if there is none."""
     found = value.get(name) if isinstance(value, Mapping) else None
@@ -117,7 +104,7 @@ def evaluated(name: str, answer: Any) -> Evaluated:
     if isinstance(answer, Evaluated):
         return answer
     if isinstance(answer, Losses):
-        return Evaluated(name=name, losses=answer)
+        return Evaluated(name=name, losses=answer.as_json(), is_whole=answer.is_whole)
     if isinstance(answer, Extraction):
         return Evaluated(name=name, windows=answer)
     if isinstance(answer, TokenPage):
@@ -191,7 +178,7 @@ def _folder(path: Path) -> dict[str, Evaluated]:
         if one.windows is not None:
             found[known] = replace(whole, windows=one.windows)
         elif whole.losses is None:
-            found[known] = replace(whole, losses=one.losses)
+            found[known] = replace(whole, losses=one.losses, is_whole=one.is_whole)
     if (path / FILE).is_file():
         found |= read_evaluations(path / FILE)
     if not found:
@@ -236,9 +223,9 @@ def _answer(name: str, data: bytes) -> Evaluated:
     """The answer of an .npz file."""
     kind = kind_in(data)
     if kind == "losses":
-        return Evaluated(name=name, losses=Losses.from_bytes(data))
+        return evaluated(name, Losses.from_bytes(data))
     if kind == "extraction":
-        return Evaluated(name=name, windows=Extraction.from_bytes(data))
+        return evaluated(name, Extraction.from_bytes(data))
     raise InputError(
         f"{name}.npz: found {kind or 'no answer'!r}, allowed: losses or windows of an evaluation. "
         "Write one with to_bytes() of an answer."

@@ -1,1 +1,0 @@
-"""Takes a store, a certificate or answers of an evaluation → gives a report on it."""
