@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from tokenloom.arguments import Place, place
 from tokenloom.errors import ConfigError, StoreError
 from tokenloom.page.document import document, theme_button
-from tokenloom.page.figure import Figure, Numbers, code_block, figure_html
+from tokenloom.page.figure import Figure, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
 from tokenloom.remote.uploads import read_whole, write_whole
@@ -111,6 +111,8 @@ def _link(figure: str, words: str) -> Markup | None:
 
 TITLE = "tokenloom report"
 
+ONLY_SHOWN = ("command", "drawing", "gravity", "headline")  # by the page, not in the JSON
+
 MOST_BYTES = 64 << 20  # of a file that may be an earlier report
 
 
@@ -120,13 +122,13 @@ class Report:
 
     Attributes:
         title: what it is about.
+        about: what the subject is: "run", "store", "certificate" or "evaluation".
         lead: one line about it: sizes and identities.
         cautions: warnings, the gravest first.
         answers: questions and answers.
         tree: the subject in words, several lines.
         figures: what is shown.
         command: how it was made.
-        about: what the subject is: "run", "store", "certificate" or "evaluation".
 
     >>> about = {"title": "toy", "lead": "2 rows", "tree": "", "cautions": (), "answers": ()}
     >>> Report(**about, figures=()).to_dict()["lead"]
@@ -134,13 +136,13 @@ class Report:
     """
 
     title: str
+    about: str = "run"
     lead: str
     cautions: tuple[Caution, ...]
     answers: tuple[Answer, ...]
     tree: str
     figures: tuple[Figure, ...]
     command: str = ""
-    about: str = "run"
 
     @property
     def html(self) -> str:
@@ -149,27 +151,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON: what it says and the numbers of every figure, no drawing."""
-        return {
-            "title": self.title,
-            "about": self.about,
-            "lead": self.lead,
-            "warnings": [
-                {"words": one.words, "remedy": one.remedy, "figure": one.figure}
-                for one in self.cautions
-            ],
-            "answers": [
-                {
-                    "name": one.name,
-                    "question": one.question,
-                    "sentence": one.sentence,
-                    "numbers": {name: _plain(value) for name, value in one.numbers.items()},
-                    "figure": one.figure,
-                }
-                for one in self.answers
-            ],
-            "tree": self.tree,
-            "figures": [_figure(one) for one in self.figures],
-        }
+        found: dict[str, Any] = _plain(self)
+        return {"warnings" if name == "cautions" else name: one for name, one in found.items()}
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the page; it appears whole or not at all.
@@ -218,25 +201,15 @@ def _refuse_others(target: Place) -> None:
         )
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "name": figure.name,
-        "title": figure.title,
-        "message": figure.message,
-        "reason": figure.reason,
-        "notes": list(figure.notes),
-        "numbers": [_table(one) for one in figure.numbers],
-    }
-
-
-def _table(numbers: Numbers) -> dict[str, Any]:
-    rows = [[_plain(value) for value in row] for row in numbers.rows]
-    head = list(numbers.head)
-    return {"caption": numbers.caption, "head": head, "rows": rows, "more": numbers.more}
-
-
 def _plain(value: Any) -> Any:
-    """A value of JSON: numbers of NumPy become Python's, those that are not finite null."""
+    """Records as plain JSON: numbers of NumPy become Python's, those that are not finite null."""
+    if is_dataclass(value):
+        shown = (one.name for one in fields(value) if one.name not in ONLY_SHOWN)
+        return {name: _plain(getattr(value, name)) for name in shown}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
     if hasattr(value, "item"):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
