@@ -323,3 +323,16 @@ def test_cl_06_benchmarks_of_orders_are_commands(benchmarks, name, words):
     results = json.loads(printed)["results"]
     assert set(results["feistel"]) == {"full", "era", "block"}
     assert benchmarks(name, "--strategies", "ful")[0] == 2
+
+
+# -- reports -------------------------------------------------------------------------------
+
+
+def test_a_report_on_a_folder_of_other_files_opens_it_as_it_is_told(ask, folder):
+    (folder / "raw").mkdir()
+    np.array([5, 6, 0, 7, 0, 8, 9, 0], np.uint16).tofile(folder / "raw/train.bin")
+    told = ["--dtype", "uint16", "--eos", "0", "--format", "flat"]
+    info = json.loads(ask("info", "raw", *told, "--json"))
+    report = json.loads(ask("report", "raw", *told, "-o", "raw.html", "--json"))
+    (contents,) = (one for one in report["answers"] if one["name"] == "contents")
+    assert contents["numbers"]["documents"] == info["documents"] == 3

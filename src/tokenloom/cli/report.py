@@ -81,7 +81,9 @@ def _opened(arguments: argparse.Namespace) -> Any:
         return open_store(target, **said(arguments))
     path = Path(target)
     if path.is_dir():
-        return read_evaluations(path) if is_evaluation(path) else open_store(target)
+        if is_evaluation(path):
+            return read_evaluations(path)
+        return open_store(target, **said(arguments))
     if path.suffix in (".npz", ".jsonl"):
         return read_evaluations(path)
     if path.suffix == ".json" and path.is_file():
