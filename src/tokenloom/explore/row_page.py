@@ -122,8 +122,8 @@ def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by
     words = {"up": "‹ row before", "down": "row after ›"}
     ways = [button(said, turns.get(rel, ""), there=rel in turns) for rel, said in words.items()]
     if shown.width > CELLS_OF_A_PAGE:
-        words = f"Cell 0 to {shown.width - 1:,}"
-        ways.append(number_form("row", "cell", shown.first, words, "Cell", {**keep, "by": by}))
+        label = f"Cell 0 to {shown.width - 1:,}"
+        ways.append(number_form("row", "cell", shown.first, label, "Cell", {**keep, "by": by}))
     return tag("nav", joined(ways), class_="pager", aria_label="rows")
 
 
