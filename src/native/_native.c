@@ -61,7 +61,7 @@ static PyMethodDef module_methods[] = {
     {"paint", (PyCFunction)(void (*)(void))paint, METH_FASTCALL, paint_doc},
     {"tile", (PyCFunction)(void (*)(void))tile, METH_FASTCALL,
      "tile(frame, at, length, start, flags, first, cells, segment, continues, width)\n--\n\n"
-     "See tokenloom.batch.tiles."},
+     "See tokenloom.batch.paint."},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL,
      "cut(chunks, base, number, start, stop, edges, document, begin, length, address)\n--\n\n"
      "See tokenloom.store.offsets."},

@@ -1,7 +1,7 @@
 /* Spans → tiles: the cells of all frames, one after the other, as stretches of one segment.
  *
  * A frame is covered from its first cell on: by its spans, and by filler where there is none. A span
- * that is joined to the one before it lengthens that one's tile. See tokenloom.batch.tiles.
+ * that is joined to the one before it lengthens that one's tile. See tokenloom.batch.paint.
  */
 #include "_native.h"
 

@@ -8,7 +8,7 @@ requested fields) and kept. All arrays have the same shape and dtype in every st
 Rows of several sources may be rendered in different ways (`Kind`): positions of a spliced row
 count from the start of its frame, those of a packed row from the start of each document. Each kind
 then makes a field marked `by_row` for its own rows, and the results are combined. So a new array
-takes one method here and one law in `tokenloom.batch.laws`.
+takes one method here and one law in `tokenloom.batch.check`.
 
 Memory comes from a pool and stays valid as long as any array made from it is alive. A copy or a
 pickle has its own memory and no tie to a store or a loader.
@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 from tokenloom.arrays import Array, Bool, Float32, Int32, Int64
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
+from tokenloom.batch.paint import Tiles, lent, tile, tiles_from_eos
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
 from tokenloom.batch.views.annexes import annex
 from tokenloom.batch.views.named import ROWWISE, Folded, KnownStep, Named, Step, by_row
 from tokenloom.errors import ConfigError, NoTrainedTokens, TokenloomError

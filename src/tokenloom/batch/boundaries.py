@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.arrays import Int32, Int64
-from tokenloom.batch.paint import paint
-from tokenloom.batch.tiles import Tiles
+from tokenloom.batch.paint import Tiles, paint
 from tokenloom.errors import InputError
 
 __all__ = [

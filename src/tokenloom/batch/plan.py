@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenloom.arrays import Int64, distinct
-from tokenloom.batch.tiles import Tiles, tile
+from tokenloom.batch.paint import Tiles, tile
 from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.limits import limits

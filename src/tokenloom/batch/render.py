@@ -16,11 +16,10 @@ import numpy as np
 from tokenloom.arrays import Float32, Int64, grouped
 from tokenloom.batch.batch import Batch, Details, Kind
 from tokenloom.batch.cells import Copier, Runs, fill, new_array
-from tokenloom.batch.paint import SomeTiles, weave
+from tokenloom.batch.paint import SomeTiles, Tiles, tile, weave
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, FetchedRows, RowReader, merged, together
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.batch.trained import trained_count
 from tokenloom.batch.views.named import Step
 from tokenloom.layout.spans import Spans

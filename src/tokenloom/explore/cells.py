@@ -2,7 +2,7 @@
 
 A row may have a million cells, and a page shows some of them. Stretches are cut to these before
 anything is made of them, so a page costs what it shows. A stretch is what
-`tokenloom.trace.cell_runs` calls one; cells without a document are stretches of filler. What is
+`tokenloom.trace.answers` calls one; cells without a document are stretches of filler. What is
 known about a cell travels with it, as a list in the order of the panel's names; the script of the
 page moves it there when a cell is pointed at or has the focus, and without a script a number in the
 address does the same.
@@ -35,7 +35,7 @@ from tokenloom.page.token_cells import (
     spelled,
     whole_letters,
 )
-from tokenloom.trace.cell_runs import cell_runs
+from tokenloom.trace.answers import cell_runs
 
 CELLS_OF_A_PAGE = 2048
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from tokenloom.arrays import Int64, grouped
 from tokenloom.documents.line import Line
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Epochs, Layout, Phases
+from tokenloom.layout.layout import Blocks, Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
 
 

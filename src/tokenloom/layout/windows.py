@@ -23,8 +23,7 @@ from tokenloom.arrays import Int64
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError, warn
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Reads
+from tokenloom.layout.layout import Blocks, Phases, Reads
 from tokenloom.layout.spans import Spans
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import integer
 from tokenloom.arrays import Int64, checked, grouped, with_newest
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
 from tokenloom.mixture.stages import Stage, TimedSource

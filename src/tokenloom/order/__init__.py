@@ -3,7 +3,7 @@
 `full`, `era`, `block` and `identity` make orders; see `tokenloom.order.orders`.
 """
 
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.order.orders import Order, block, era, full, identity
 from tokenloom.version import ORDER_VERSION
 

@@ -60,7 +60,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64, answered, checked, grouped
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.limits import limits
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 from tokenloom.random.keys import GOLDEN

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.arrays import Int64, answered, grouped, with_newest
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases
+from tokenloom.layout.layout import Blocks, Phases
 from tokenloom.limits import limits
 from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity

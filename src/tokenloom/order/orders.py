@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64, answered
 from tokenloom.errors import ConfigError
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.order.block_order import BlockOrder
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.order import Order, block, era, full
 from tokenloom.order.shuffle_windows import ShuffleWindows, epoch_windows
 from tokenloom.random.permute import check_perm_type

@@ -14,8 +14,7 @@ import numpy as np
 
 from tokenloom.arrays import Int64, grouped
 from tokenloom.errors import binary_size, plural, warn
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Layout, Phases
+from tokenloom.layout.layout import Blocks, Layout, Phases
 from tokenloom.order.block_order import bit_reversed
 from tokenloom.order.shuffle import BlockShuffle, Shuffle
 from tokenloom.store.handles import lazy

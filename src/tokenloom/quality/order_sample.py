@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.order.orders import Order
 from tokenloom.quality.shuffle import (
     BATCH,

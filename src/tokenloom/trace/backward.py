@@ -37,8 +37,7 @@ from tokenloom.layout.windows import Windows
 from tokenloom.limits import limits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps, rows_in_steps
-from tokenloom.trace.answers import Place
-from tokenloom.trace.cell_runs import cell_runs
+from tokenloom.trace.answers import Place, cell_runs
 
 Offsets = tuple[int, int]
 

@@ -26,8 +26,7 @@ from tokenloom.order.schedule import Steps, rows_in_steps
 from tokenloom.store import snapshots
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
-from tokenloom.trace.answers import CellRun, Example, Route, TracedSpan
-from tokenloom.trace.cell_runs import cell_runs
+from tokenloom.trace.answers import CellRun, Example, Route, TracedSpan, cell_runs
 
 
 def look_at(

@@ -23,8 +23,7 @@ from tokenloom.arguments import integer
 from tokenloom.arrays import Int64
 from tokenloom.batch.attention import to_numpy
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.check import check_batch
-from tokenloom.batch.laws import LAWS
+from tokenloom.batch.check import LAWS, check_batch
 from tokenloom.batch.views.digest import digest_of, row_hashes
 from tokenloom.bind import unbind
 from tokenloom.errors import ConfigError, NoTrainedTokens

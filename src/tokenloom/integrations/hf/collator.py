@@ -43,7 +43,6 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch import attention, boundaries, paint
-from tokenloom.batch import tiles as tiles_room
 from tokenloom.batch.cells import new_array
 from tokenloom.errors import ConfigError, InputError, MissingExtra, choices, warn
 from tokenloom.integrations.hf.texts import log_once, special_ids
@@ -421,7 +420,7 @@ class Collator:
 
     # -- what follows from boundaries ------------------------------------------------------------
 
-    def _tiles(self, rows: Sequence[Feature], tokens: Int64, lengths: Int64) -> tiles_room.Tiles:
+    def _tiles(self, rows: Sequence[Feature], tokens: Int64, lengths: Int64) -> paint.Tiles:
         nothing = np.empty(0, np.int64)
         row, cell = boundaries.marks_from_starts(
             [nothing if one.starts is None else one.starts for one in rows],
@@ -445,7 +444,7 @@ class Collator:
             how = f"end a document after each EOS ({self.eos_id})"
         return f"Collator: rows without 'document_starts' {how}. {_SURVIVED}"
 
-    def _others(self, rows: Sequence[Feature], tiles: tiles_room.Tiles) -> dict[str, Any]:
+    def _others(self, rows: Sequence[Feature], tiles: paint.Tiles) -> dict[str, Any]:
         """Everything in a batch except tokens and labels."""
         packed = self.packed_sequences
         if packed is None:
@@ -475,7 +474,7 @@ class Collator:
 
     # -- labels ----------------------------------------------------------------------------------
 
-    def _labels(self, rows: Sequence[Feature], tokens: Int64, tiles: tiles_room.Tiles) -> Int64:
+    def _labels(self, rows: Sequence[Feature], tokens: Int64, tiles: paint.Tiles) -> Int64:
         labels: Int64 = new_array(tokens.shape, np.int64)
         labels[:] = tokens
         if self.ignore_id is not None:

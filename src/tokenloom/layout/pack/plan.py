@@ -151,25 +151,19 @@ class Pieces:
         return Pieces(*(getattr(self, one.name)[which] for one in fields(self)))
 
 
-def usable(
-    lengths: Int64,
-    *,
-    min_len: int = 1,
-    max_len: int | None = None,
-    max_doc_tokens: int | None = None,
-    bos: bool = False,
-    eos: bool = False,
-) -> tuple[Usable, Tally]:
+def usable(lengths: Int64, spec: PackSpec) -> tuple[Usable, Tally]:
     """The documents that are used, how much of each, and a tally of the rest.
 
     A document cut at `max_doc_tokens` does not end there, so it gets no EOS.
     """
-    kept = (lengths >= max(1, min_len)) & (lengths <= (lengths if max_len is None else max_len))
+    kept = lengths >= max(1, spec.min_len)
+    if spec.max_len is not None:
+        kept &= lengths <= spec.max_len
     number = np.flatnonzero(kept)
     whole = lengths[kept]
-    length = whole if max_doc_tokens is None else np.minimum(whole, max_doc_tokens)
-    flags = np.full(len(number), BOS * bos, np.uint8)
-    flags[length == whole] |= EOS * eos
+    length = whole if spec.max_doc_tokens is None else np.minimum(whole, spec.max_doc_tokens)
+    flags = np.full(len(number), BOS * (spec.bos_id is not None), np.uint8)
+    flags[length == whole] |= EOS * (spec.eos_id is not None)
     filtered = lengths[~kept & (lengths > 0)]
     tally = Tally(
         documents=len(lengths),
@@ -291,14 +285,7 @@ def plan_group(
     >>> rows.pieces.document.tolist(), rows.at.tolist(), len(rows)
     ([0, 2, 1], [0, 3, 6], 1)
     """
-    documents, tally = usable(
-        lengths,
-        min_len=spec.min_len,
-        max_len=spec.max_len,
-        max_doc_tokens=spec.max_doc_tokens,
-        bos=spec.bos_id is not None,
-        eos=spec.eos_id is not None,
-    )
+    documents, tally = usable(lengths, spec)
     width = spec.width
     if spec.strategy == SEQUENTIAL:
         starts = starts_apart(int(documents.cells.sum()), width, spec.overlap)

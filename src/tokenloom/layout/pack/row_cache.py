@@ -323,17 +323,6 @@ class KeptRows(Single):
         if torn:
             self._table = PieceTable(self._kinds, self._first_row, self._capacity)
 
-    def take(self, group: Int64, rows: Int64, base: Mapping[str, Int64], plan: Plan) -> Columns:
-        """The pieces of these rows, in this order, as `PieceTable.take` gives them.
-
-        Args:
-            group: the group of each row [N].
-            rows: their numbers [N].
-            base: column → what to add to it in each row [N].
-            plan: plans what is not kept.
-        """
-        return self.of(group, plan).take(rows, base)
-
     def of(self, group: Int64, plan: Plan) -> PieceTable:
         """A table that has these groups; others take from it at the same time."""
         chunk = limits().packing_chunk_groups

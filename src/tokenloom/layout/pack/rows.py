@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import Int64, grouped
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line, WholeLine
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases
+from tokenloom.layout.layout import Blocks, Phases
 from tokenloom.layout.pack.plan import PackedRows, Tally, plan_group
 from tokenloom.layout.pack.row_cache import Columns, KeptRows, Kinds, columns_of
 from tokenloom.layout.pack.spec import PackSpec
@@ -181,7 +180,7 @@ class Packed:
         """The documents in each row, given the group of each."""
         groups = self.groups
         base = {"document": groups.document[group], "address": groups.address[group]}
-        found = self._kept.take(group, rows, base, self.plan)
+        found = self._kept.of(group, self.plan).take(rows, base)
         edges = found.edges
         return Spans(
             width=self.width,

@@ -23,8 +23,7 @@ import numpy as np
 from tokenloom.arrays import Int64, grouped
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases
+from tokenloom.layout.layout import Blocks, Phases
 from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.spec import SpliceSpec

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.batch.paint import tile
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.tiles import tile
 from tokenloom.layout.spans import Spans
 from tokenloom.page.axes import drawing, label, rule
 from tokenloom.page.charts import SERIES, series

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Blocks
 from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import NARROW, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
