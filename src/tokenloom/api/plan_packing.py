@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,28 @@ from tokenloom.order.working_set import loss_columns
 COMBINED = ("seq_len", "strategy", "overflow")  # each may have several values
 
 
+class PackOptions(TypedDict, total=False):
+    """Arguments of `plan_packing` that are the same for all combinations."""
+
+    stride: int
+    mask_overlap: bool
+    min_len: int
+    max_len: int | None
+    max_doc_tokens: int | None
+    min_row_len: int
+    max_docs_per_bin: int | None
+    add_bos: bool
+    add_eos: bool
+    bos_id: int | None
+    eos_id: int | None
+    lookahead: bool
+    overlap: int
+    shuffle_output: bool
+    shuffle_seed: int
+    group_docs: int
+    group_tokens: int
+
+
 @overload
 def plan_packing(
     source: Documents | ArrayLike,
@@ -33,23 +55,7 @@ def plan_packing(
     seq_len: int,
     strategy: str,
     overflow: str = "split",
-    stride: int = 0,
-    mask_overlap: bool = True,
-    min_len: int = 1,
-    max_len: int | None = None,
-    max_doc_tokens: int | None = None,
-    min_row_len: int = 1,
-    max_docs_per_bin: int | None = None,
-    add_bos: bool = False,
-    add_eos: bool = False,
-    bos_id: int | None = None,
-    eos_id: int | None = None,
-    lookahead: bool = False,
-    overlap: int = 0,
-    shuffle_output: bool = False,
-    shuffle_seed: int = 0,
-    group_docs: int = 10_000,
-    group_tokens: int = 1 << 25,
+    **options: Unpack[PackOptions],
 ) -> PackingChoice: ...
 
 
@@ -60,23 +66,7 @@ def plan_packing(
     seq_len: int | Sequence[int],
     strategy: str | Sequence[str] | None = None,
     overflow: str | Sequence[str] = "split",
-    stride: int = 0,
-    mask_overlap: bool = True,
-    min_len: int = 1,
-    max_len: int | None = None,
-    max_doc_tokens: int | None = None,
-    min_row_len: int = 1,
-    max_docs_per_bin: int | None = None,
-    add_bos: bool = False,
-    add_eos: bool = False,
-    bos_id: int | None = None,
-    eos_id: int | None = None,
-    lookahead: bool = False,
-    overlap: int = 0,
-    shuffle_output: bool = False,
-    shuffle_seed: int = 0,
-    group_docs: int = 10_000,
-    group_tokens: int = 1 << 25,
+    **options: Unpack[PackOptions],
 ) -> PackingChoice | PackingPlan: ...
 
 

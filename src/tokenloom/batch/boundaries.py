@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.arrays import Int32, Int64
-from tokenloom.batch.paint import Tiles, paint
+from tokenloom.batch.paint import Tiles, paint, tiles_at
 from tokenloom.errors import InputError
 
 __all__ = [
@@ -138,18 +138,7 @@ def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
     cut[(begin + lengths)[lengths < width]] = True
     first = np.flatnonzero(cut)
     of = first // width  # the row of each tile
-    real = first - begin[of] < lengths[of]
-    count = np.cumsum(real)  # documents up to here; minus those of the rows before is the segment
-    before: Int64 = (count - real)[np.searchsorted(of, np.arange(len(lengths)))]
-    return Tiles(
-        frames=len(lengths),
-        width=width,
-        length=np.diff(np.append(first, len(cut))),
-        segment=np.where(real, count - before[of], 0).astype(np.int32),
-        first=first,
-        continues=np.zeros(len(first), np.bool_),
-        blank=np.empty(0, np.int64),
-    )
+    return tiles_at(first, first - begin[of] < lengths[of], len(lengths), width)
 
 
 def position_ids(

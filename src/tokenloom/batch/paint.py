@@ -182,14 +182,30 @@ def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles
     starts[::width] = True
     starts[1:] |= filled[1:] != filled[:-1]
     first = np.flatnonzero(starts)
-    length = np.diff(np.append(first, len(flat)))
-    real = filled[first]
+    return tiles_at(first, filled[first], known.frames, width)
+
+
+def tiles_at(first: Int64, real: Bool, frames: int, width: int) -> Tiles:
+    """Tiles that start at these cells, one at the start of every frame at least.
+
+    Args:
+        first: the first cell of each tile; it ends where the next one starts [tiles].
+        real: whether it is a document, or else filler [tiles].
+        frames: the number of frames.
+        width: cells of a frame.
+    """
     row = first // width
-    count = np.cumsum(real)
-    before = np.searchsorted(row, np.arange(known.frames))  # first tile of each frame
-    segment = np.where(real, count - (count - real)[before][row], 0).astype(np.int32)
-    continues = np.zeros(len(first), np.bool_)
-    return Tiles(known.frames, width, length, segment, first, continues, np.empty(0, np.int64))
+    count = np.cumsum(real)  # documents up to here; minus those of the frames before: the segment
+    before: Int64 = (count - real)[np.searchsorted(row, np.arange(frames))]
+    return Tiles(
+        frames,
+        width,
+        np.diff(np.append(first, frames * width)),
+        np.where(real, count - before[row], 0).astype(np.int32),
+        first,
+        np.zeros(len(first), np.bool_),
+        np.empty(0, np.int64),
+    )
 
 
 def _filler(start: Int64, stop: Int64, width: int) -> tuple[Int64, Int64]:
