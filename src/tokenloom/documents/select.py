@@ -90,10 +90,7 @@ def choose(
     pool = _pool(spec, lengths, among)
     fits = pool[_fits(spec, lengths[pool])]
     if spec.doc_hash is not None:
-        if has_hash is None:
-            raise TypeError(
-                "choose: found doc_hash without has_hash, which reads the hashes. Give both."
-            )
+        assert has_hash is not None
         hashed = len(fits)
         pool = fits = fits[has_hash(fits, spec.doc_hash)]
         if not len(fits):
@@ -138,7 +135,8 @@ def choose_streaming(
     if any(one is not None for one in named) or count * 4 > documents:
         return None
     kept = np.empty(0, np.int64)
-    values = _values(spec, kept, kept, digest)
+    mode = spec.doc_select_mode
+    values = _values(mode, spec, kept, kept, digest)
     first, tokens, fitting = 0, 0, 0
     bound: Any = None  # the last value that `count` documents have reached
     for piece in pieces:
@@ -149,7 +147,7 @@ def choose_streaming(
             tokens += int(lengths.sum())
         some = np.flatnonzero(allowed)
         fitting += len(some)
-        fresh = _values(spec, lengths[some], some + first, digest)
+        fresh = _values(mode, spec, lengths[some], some + first, digest)
         if bound is not None:  # a later document wins no tie
             better = fresh < bound
             some, fresh = some[better], fresh[better]
@@ -165,15 +163,17 @@ def choose_streaming(
     return Selection(kept[best], f"{spec.words}; {plural(fitting, 'candidate')}")
 
 
-def _values(spec: SelectSpec, lengths: Int64, documents: Int64, digest: str) -> NDArray[Any]:
+def _values(
+    mode: str, spec: SelectSpec, lengths: Int64, documents: Int64, digest: str
+) -> NDArray[Any]:
     """Documents come in the order of these values [N]."""
-    if spec.doc_select_mode == "first":
+    if mode == "first":
         return documents
-    if spec.doc_select_mode == "random":
+    if mode == "random":
         asked = (spec.num_docs, spec.min_doc_length, spec.max_doc_length)
         parent = key(spec.seed, "select", digest, *map(str, asked))
         return children(parent, documents.astype(np.uint64))
-    return lengths if spec.doc_select_mode == "shortest" else -lengths
+    return lengths if mode == "shortest" else -lengths
 
 
 def _check_there(spec: SelectSpec, lengths: Int64) -> None:
@@ -298,11 +298,7 @@ def _first_by(
     """The first `count` documents in the order of a mode."""
     if mode == "first":
         return documents[:count].copy()  # a view would keep all of them in memory
-    if mode == "random":
-        asked = (spec.num_docs, spec.min_doc_length, spec.max_doc_length)
-        parent = key(spec.seed, "select", digest, *map(str, asked))
-        return documents[_least(children(parent, documents.astype(np.uint64)), documents, count)]
-    values = lengths[documents] if mode == "shortest" else -lengths[documents]
+    values = _values(mode, spec, lengths[documents], documents, digest)
     return documents[_least(values, documents, count)]
 
 

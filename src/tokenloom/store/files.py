@@ -371,26 +371,25 @@ def temporary_name() -> str:
 
 def publish_file(files: Files, path: Place, data: bytes) -> bool:
     """Write a whole small file that appears at once or not at all; False if the name is taken."""
+    with _written(files, path, data) as temporary:
+        return files.link_new(temporary, path)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a whole small file, in the place of one that may be there; no reader sees a part."""
+    with _written(LOCAL, path, data) as temporary:
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _written(files: Files, path: Place, data: bytes) -> Iterator[Any]:
+    """The temporary name of a file that is written and synced; then so is its directory."""
     temporary = path.parent / temporary_name()
     try:
         out = files.create(temporary)
         out.write(data)
         out.close()
-        fresh = files.link_new(temporary, path)
+        yield temporary
     finally:
         files.remove(temporary)
     files.sync_directory(path.parent)
-    return fresh
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a whole small file, in the place of one that may be there; no reader sees a part."""
-    temporary = path.parent / temporary_name()
-    try:
-        out = LOCAL.create(temporary)
-        out.write(data)
-        out.close()  # synced
-        os.replace(temporary, path)
-    finally:
-        LOCAL.remove(temporary)
-    LOCAL.sync_directory(path.parent)

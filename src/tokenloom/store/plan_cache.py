@@ -25,7 +25,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import local_path
-from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.errors import TokenloomError
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.version import ORDER_VERSION
 
@@ -44,12 +43,8 @@ __all__ = [
     "ENTRY",
     "Parts",
     "cache_dir",
-    "file_name",
     "forget",
-    "is_there",
-    "keep_file",
     "keep_list",
-    "kept_file",
     "recall",
     "recall_parts",
     "remember",
@@ -66,8 +61,6 @@ MAX_ARRAY_BYTES = 16 << 30
 KINDS = ("|u1", "<u2", "<u4", "<i8")  # of integers in arrays
 
 ENDINGS = ("json", "ints", "parts")
-
-_NAME = re.compile(r"[a-z-]{1,40}-[0-9a-f]{64}\.(json|ints|parts)")
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -97,32 +90,6 @@ def _named(identity: Mapping[str, Any]) -> dict[str, Any]:
 def _hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def file_name(kind: str, identity: Mapping[str, Any], ending: str) -> str:
-    """The name of the file that keeps something."""
-    return _path(kind, identity, ending).name
-
-
-def is_there(name: str) -> bool:
-    """Whether there is a kept file of that name."""
-    return (cache_dir() / name).exists()
-
-
-def kept_file(name: str, limit: int) -> bytes | None:
-    """A kept file as it is; None if there is none, it is not ours, or it has more than `limit`."""
-    try:
-        return _read(cache_dir() / name, limit)
-    except (OSError, TokenloomError, ValueError):
-        return None
-
-
-def keep_file(name: str, raw: Callable[[], bytes]) -> None:
-    """Keep a file of another machine, unless there is one; it is believed as far as any other."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"plan cache: found {name!r}, allowed: the name of a kept file.")
-    if not is_there(name):
-        _keep(cache_dir() / name, [raw()])
 
 
 # -- small things --------------------------------------------------------------------------

@@ -455,7 +455,12 @@ def _watch_ids(where: Place, vocab_size: int) -> Watcher:
     """Every id is inside the vocabulary."""
     start, problems = 0, list[str]()
     while (ids := (yield problems)) is not None:
-        problems = list(_check_ids(where, start, ids, vocab_size))
+        problems = []
+        if int(ids.max()) >= vocab_size:
+            problems.append(
+                f"{where}: id {int(ids.max())} at token {start + int(ids.argmax())}, allowed: "
+                f"below the vocabulary size {vocab_size}."
+            )
         start += len(ids)
     yield []
 
@@ -465,7 +470,11 @@ def _watch_offsets(where: Place, tokens: int, lengths: list[NDArray[np.int64]]) 
     start, last, problems, seen = 0, 0, list[str](), list[NDArray[Any]]()
     good = True
     while (ends := (yield problems)) is not None:
-        problems = list(_check_offsets(where, start, ends, last))
+        problems = []
+        if start == 0 and int(ends[0]) != 0:
+            problems.append(f"{where}: the first offset is {int(ends[0])}, not 0.")
+        if int(ends[0]) < last or bool((ends[1:] < ends[:-1]).any()):
+            problems.append(f"{where}: offsets run backwards near document {start}.")
         start, last, good = start + len(ends), int(ends[-1]), good and not problems
         seen.append(ends)
     if last != tokens:
@@ -474,19 +483,3 @@ def _watch_offsets(where: Place, tokens: int, lengths: list[NDArray[np.int64]]) 
         edges = np.concatenate(seen).astype(np.int64)
         lengths.append(edges[1:] - edges[:-1])
     yield []
-
-
-def _check_ids(where: Place, start: int, ids: NDArray[Any], vocab_size: int) -> Iterator[str]:
-    if int(ids.max()) >= vocab_size:
-        place = start + int(ids.argmax())
-        yield (
-            f"{where}: id {int(ids.max())} at token {place}, allowed: below the vocabulary "
-            f"size {vocab_size}."
-        )
-
-
-def _check_offsets(where: Place, start: int, ends: NDArray[Any], before: int) -> Iterator[str]:
-    if start == 0 and int(ends[0]) != 0:
-        yield f"{where}: the first offset is {int(ends[0])}, not 0."
-    if int(ends[0]) < before or bool((ends[1:] < ends[:-1]).any()):
-        yield f"{where}: offsets run backwards near document {start}."

@@ -28,7 +28,7 @@ from tokenloom.store import zarr
 from tokenloom.store.derived.hashes import hash_columns, hash_ids
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter
-from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums
+from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
 
 __all__ = ["ShardWriter", "publish_manifest", "publish_sidecar", "shard_entry"]
@@ -129,19 +129,13 @@ class _ColumnWriter:
         """Note size and checksums of whole chunks that are stored as they are."""
         raw = values.view(np.uint8)
         step = self._inner * self._dtype.itemsize
-        if step % PAGE_BYTES:  # else they follow from the pages
-            self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
+        self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
         self._sizes += [step] * (len(raw) // step)
         self._pages.append(raw)
 
     def checksums(self) -> tuple[list[int], list[int]]:
         """The crc32c of every chunk and, of one that is stored as it is, of every page."""
-        pages = self._pages.close()
-        step = self._inner * self._dtype.itemsize
-        if self._codec != "none" or step % PAGE_BYTES:
-            return self._crcs, pages
-        sums = np.array(pages, np.uint32).reshape(-1, step // PAGE_BYTES)  # [chunk, page]
-        return join_sums(sums).tolist(), pages
+        return self._crcs, self._pages.close()
 
 
 class ShardWriter:

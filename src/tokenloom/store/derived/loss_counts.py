@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
@@ -155,7 +156,8 @@ def _before_in_shard(reader: Reader, column: str, number: int, places: Int64) ->
     found = _counts(reader, column, number, entry)
     inner = fmt.inner_of(column, reader.manifest.inner)
     open_ended = np.flatnonzero(places > base)
-    for among in _runs(base[open_ended] // inner, open_ended):
+    for _, places_of_chunk in grouped(base[open_ended] // inner):
+        among = open_ended[places_of_chunk]
         low, high = int(base[among[0]]), int(places[among[-1]])
         before = np.zeros(high - low + 1, np.int64)
         np.cumsum(reader.elements(number, column, low, high) > 0, out=before[1:])
@@ -170,8 +172,7 @@ def _counts(reader: Reader, column: str, number: int, entries: Int64) -> Int64:
     tokens = reader.manifest.shards[number].tokens
     total = _entries(tokens)
     found = np.empty(len(entries), np.int64)
-    for here in _runs(entries // inner, np.arange(len(entries))):
-        chunk = int(entries[here[0]]) // inner
+    for chunk, here in grouped(entries // inner):
         low, high = chunk * inner, min((chunk + 1) * inner, total)
 
         def load(low: int = low, high: int = high) -> NDArray[Any]:
@@ -184,10 +185,3 @@ def _counts(reader: Reader, column: str, number: int, entries: Int64) -> Int64:
         block = reader.cache.get((reader.identity, number, name, chunk), load)
         found[here] = block[entries[here] - low]
     return found
-
-
-def _runs(ascending: Int64, values: Int64) -> list[Int64]:
-    """The values, divided where the other array changes."""
-    if not len(values):
-        return []
-    return np.split(values, np.flatnonzero(np.diff(ascending)) + 1)
