@@ -12,8 +12,8 @@ import numpy as np
 
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import LOCAL
+from tokenloom.store.hashes import with_digest
 from tokenloom.store.writer import ShardWriter, publish_manifest, shard_entry
 from tokenloom.testing.stores import first_manifest
 

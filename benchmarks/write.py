@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.clock import Case, Row, Table, against, interleave, rate, want
 from benchmarks.stores import documents, write_shard
 from tokenloom.store import format as fmt
-from tokenloom.store.derived.hashes import hash_ids
-from tokenloom.store.derived.pages import PageSums
+from tokenloom.store.hashes import hash_ids
+from tokenloom.store.shard import PageSums
 
 __all__ = ["SIZES", "run"]
 

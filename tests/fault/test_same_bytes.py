@@ -13,7 +13,7 @@ from slowhash import slow_digest
 
 import golden
 import tokenloom as tl
-from tokenloom.store.derived.loss_counts import loss_counts
+from tokenloom.store.loss_counts import loss_counts
 
 # -- D14: the golden store -----------------------------------------------------------------
 

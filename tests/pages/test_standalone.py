@@ -15,7 +15,7 @@ from tokenloom.page.charts import Bar, Mark, areas, bars, heat, lines
 from tokenloom.page.histogram import columns
 from tokenloom.page.standalone import DRAWN, Panel, standalone
 from tokenloom.report.figures.boundaries import Block, attention_map
-from tokenloom.store.derived.length_counts import LengthCounts
+from tokenloom.store.length_counts import LengthCounts
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</style><script>alert(1)</script>&"\' class="evil" \x00\ufffe\ud800 {fill:red}'

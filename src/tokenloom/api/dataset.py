@@ -59,9 +59,9 @@ from tokenloom.order.shuffle import BlockShuffle, EraShuffle, Shuffle, parse_shu
 from tokenloom.page.document import preformatted
 from tokenloom.random.keys import check_seed
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.id_index import find_id
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.handles import lazy
+from tokenloom.store.id_index import find_id
 from tokenloom.trace.answers import Example, Examples, Nowhere, Place
 from tokenloom.trace.backward import Places, Search, places_of
 from tokenloom.trace.forward import look_at

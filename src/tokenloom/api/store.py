@@ -28,12 +28,11 @@ from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import verify as verification
 from tokenloom.store.byte_source import ByteSource
-from tokenloom.store.derived.duplicates import BUDGET_BYTES, equal_documents, find_hash
-from tokenloom.store.derived.hashes import hex_of, stored_hashes
-from tokenloom.store.derived.id_index import find_id
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.files import LOCAL
 from tokenloom.store.handles import lazy
+from tokenloom.store.hashes import BUDGET_BYTES, equal_documents, find_hash, hex_of, stored_hashes
+from tokenloom.store.id_index import find_id
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 from tokenloom.trace.forward import decoder_of
@@ -397,7 +396,7 @@ def open_store(
         gap_bytes: merge reads up to this many bytes apart.
         cap_bytes: maximum length of a read.
         map: read rows beyond the cache from a map of the files; False uses `pread`, which gives the
-            same bytes at half the speed (see `tokenloom.store.derived.payload`).
+            same bytes at half the speed (see `tokenloom.store.payload`).
         source: where the bytes come from, if not from the directory.
         disk_cache: folder of this machine for pieces of a store in a bucket, shared by all
             processes that name it; default: ``TOKENLOOM_DISK_CACHE``, or none. A store that is on

@@ -17,7 +17,7 @@ import numpy as np
 from tokenloom import native
 from tokenloom.arrays import Array, Int64
 from tokenloom.layout.layout import Reads
-from tokenloom.store.derived.payload import read_failed
+from tokenloom.store.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
 
 LINE = 64  # bytes of a cache line
@@ -127,7 +127,7 @@ def copier(
     """A copier of runs; it keeps the views alive.
 
     Args:
-        views: the arrays that hold the tokens, or payloads (`tokenloom.store.derived.payload`).
+        views: the arrays that hold the tokens, or payloads (`tokenloom.store.payload`).
         which: the view of each run [runs].
         low: its first element there [runs].
         length: its elements [runs].

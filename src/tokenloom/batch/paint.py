@@ -23,8 +23,8 @@ from tokenloom.arrays import Array, Bool, Int32, Int64
 from tokenloom.batch.cells import Copier, Runs, fill, new_array, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.layout.spans import JOINED, Spans
-from tokenloom.store.derived.payload import read_failed
 from tokenloom.store.handles import lazy
+from tokenloom.store.payload import read_failed
 
 IGNORE = -100  # the label of a cell that is not trained
 

@@ -31,8 +31,8 @@ from tokenloom.order.working_set import loss_columns
 from tokenloom.store.ahead import Fetchers
 from tokenloom.store.byte_source import parallel_reads
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
+from tokenloom.store.payload import InFiles, payloads_of
 from tokenloom.store.reader import Reader
 
 

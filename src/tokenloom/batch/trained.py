@@ -3,7 +3,7 @@
 One idea: which cells of a span are targets follows from boundaries, and they are one stretch of the
 span: all of its cells but the first, those that an earlier span already trained, and what lies
 outside of the frame. If the store says which tokens are trained on, the stretch is counted in its
-loss column (`tokenloom.store.derived.loss_counts`), and inserted tokens are added::
+loss column (`tokenloom.store.loss_counts`), and inserted tokens are added::
 
     cells of a span   B t t t t E          targets  [2, 6)        = 4 without a loss column
     seen              1 1                  stored   tokens [1, 4) = those with a weight, plus E
@@ -23,7 +23,7 @@ from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import BOS, EOS, JOINED, Spans
 from tokenloom.order.working_set import loss_columns
-from tokenloom.store.derived.loss_counts import trained_tokens
+from tokenloom.store.loss_counts import trained_tokens
 
 
 class Targets(NamedTuple):

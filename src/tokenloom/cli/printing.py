@@ -14,8 +14,8 @@ from tokenloom.api.store import Store
 from tokenloom.errors import StoreError
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import foreign_bytes
-from tokenloom.store.derived.length_counts import LengthCounts
 from tokenloom.store.files import replace_file
+from tokenloom.store.length_counts import LengthCounts
 
 __all__ = [
     "histogram",

@@ -29,8 +29,8 @@ from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import guard_lines
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
-from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
-from tokenloom.store.derived.loss_counts import trained_tokens
+from tokenloom.store.length_counts import LengthCounts, count_lengths
+from tokenloom.store.loss_counts import trained_tokens
 from tokenloom.tokenizer.stored import StoredTokenizer
 
 __all__ = [

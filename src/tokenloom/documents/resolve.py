@@ -22,8 +22,8 @@ from tokenloom.documents.line import ChosenLine, Line, WholeLine
 from tokenloom.documents.select import Selection, choose, choose_streaming
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec, members
-from tokenloom.store.derived.duplicates import hash_blocks, starts_with
 from tokenloom.store.format import canonical
+from tokenloom.store.hashes import hash_blocks, starts_with
 from tokenloom.store.reader import Reader
 
 __all__ = [

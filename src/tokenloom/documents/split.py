@@ -22,7 +22,7 @@ from tokenloom.arguments import one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed, children, key, mixed, named_texts
-from tokenloom.store.derived.duplicates import hash_blocks
+from tokenloom.store.hashes import hash_blocks
 from tokenloom.store.reader import Reader
 
 __all__ = ["SplitSpec", "content_hashes", "id_hashes", "members", "part_numbers"]

@@ -16,7 +16,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
-from tokenloom.store.derived.hashes import stored_hashes
+from tokenloom.store.hashes import stored_hashes
 
 __all__ = ["PINNED", "content_hash", "documents_of", "one_document_rows"]
 

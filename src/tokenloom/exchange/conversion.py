@@ -27,8 +27,8 @@ from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
-from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import Files
+from tokenloom.store.hashes import with_digest
 from tokenloom.store.snapshots import InputRecord
 from tokenloom.store.writer import publish_manifest, publish_sidecar
 from tokenloom.version import __version__

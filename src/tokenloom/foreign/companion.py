@@ -22,8 +22,8 @@ from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.derived.hashes import DocumentHasher
-from tokenloom.store.derived.loss_counts import LossCounter
+from tokenloom.store.hashes import DocumentHasher
+from tokenloom.store.loss_counts import LossCounter
 
 __all__ = [
     "Beside",

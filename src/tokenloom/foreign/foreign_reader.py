@@ -24,9 +24,9 @@ from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.payload import InFiles, Payloads, adopt
 from tokenloom.store.fetch import FetchRules, Took
 from tokenloom.store.metadata import GROUP, DocumentsReader, Texts
+from tokenloom.store.payload import InFiles, Payloads, adopt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import OpenColumn, OpenShard
 

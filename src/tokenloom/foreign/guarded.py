@@ -21,7 +21,7 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import document_lengths
 from tokenloom.store.ahead import read_through
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
+from tokenloom.store.shard import PAGE_BYTES, PageSums
 from tokenloom.store.verify import VerifyReport
 
 __all__ = ["foreign_bytes", "guard_lines", "verify_foreign"]

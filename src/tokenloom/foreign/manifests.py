@@ -16,8 +16,8 @@ from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.hashes import group_digests
 from tokenloom.store.fetch import FetchRules
+from tokenloom.store.hashes import group_digests
 
 __all__ = ["hashed_groups", "manifest_of", "reader_of"]
 

@@ -28,8 +28,8 @@ from tokenloom.store import zarr
 from tokenloom.store.ahead import in_turn
 from tokenloom.store.byte_source import ByteSource, Range, drop_copies, read_exactly
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.store.handles import lazy
+from tokenloom.store.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.store.shard import corrupt
 
 __all__ = ["Chunked", "CodedPiece", "Piece", "PieceLine", "RawPiece", "chunk_of", "stored_alike"]

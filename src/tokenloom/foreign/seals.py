@@ -48,9 +48,9 @@ from tokenloom.store import zarr
 from tokenloom.store.ahead import read_through
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
+from tokenloom.store.shard import PageSums
 
 __all__ = [
     "SealFile",

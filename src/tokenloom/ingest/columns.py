@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, choices, warn
 from tokenloom.store import format as fmt
-from tokenloom.store.derived.loss_counts import LOSS_VALUES, first_wrong_loss
+from tokenloom.store.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.tokenizer.chat.conversation import a_kind
 
 __all__ = [

@@ -22,7 +22,7 @@ from tokenloom.batch.views.digest import row_hashes
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.limits import limits
 from tokenloom.order.run import Run, SourceRun
-from tokenloom.store.derived.hashes import stored_hashes
+from tokenloom.store.hashes import stored_hashes
 from tokenloom.store.reader import Reader
 
 __all__ = ["EqualRows"]

@@ -16,7 +16,7 @@ from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.standalone import DRAWN, Panel, standalone
-from tokenloom.store.derived.length_counts import Doubling, LengthCounts
+from tokenloom.store.length_counts import Doubling, LengthCounts
 
 __all__ = ["SHARES", "length_picture", "lengths_chart"]
 

@@ -18,7 +18,7 @@ from tokenloom.layout.pack.rows import Bounded
 from tokenloom.limits import limits
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
-from tokenloom.store.derived.length_counts import LengthCounts, count_pieces
+from tokenloom.store.length_counts import LengthCounts, count_pieces
 
 Int64 = NDArray[np.int64]
 

@@ -11,10 +11,10 @@
         input_ids/zarr.json  input_ids/c/0     uint16 | uint32, codec none
         offsets/zarr.json    offsets/c/0       uint32 [documents + 1], cumulative in the shard
         <column>/...                           per-token columns, zstd + crc32c
-        doc_hash/...                           uint64 [2 documents], see `store.derived.hashes`
+        doc_hash/...                           uint64 [2 documents], see `store.hashes`
         column_hash/...                        the same for the per-token columns
-        <loss column>_counts/...               see `store.derived.loss_counts`
-        id_index/...                           id → documents, see `store.derived.id_index`
+        <loss column>_counts/...               see `store.loss_counts`
+        id_index/...                           id → documents, see `store.id_index`
         crc32c/...                             one crc32c per inner chunk of every column
         page_crc32c/...                        and one per 4 KiB of each "none" column
         docs.parquet | docs.jsonl.zst          per-document metadata
@@ -362,7 +362,7 @@ class Manifest:
     """One immutable snapshot of a store.
 
     `digest` is the identity of the content and `groups` what it is made of: one sha256 for every
-    `GROUP_DOCUMENTS` consecutive documents (see `tokenloom.store.derived.hashes`).
+    `GROUP_DOCUMENTS` consecutive documents (see `tokenloom.store.hashes`).
     """
 
     format: str = FORMAT

@@ -30,14 +30,15 @@ from tokenloom.store import snapshots, zarr
 from tokenloom.store.ahead import in_turn
 from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.hashes import DocumentHasher, group_digests
-from tokenloom.store.derived.id_index import build_index
-from tokenloom.store.derived.loss_counts import LossCounter
-from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, page_sums
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.hashes import DocumentHasher, group_digests
+from tokenloom.store.id_index import build_index
+from tokenloom.store.loss_counts import LossCounter
 from tokenloom.store.metadata import id_text
+from tokenloom.store.payload import page_sums
 from tokenloom.store.reader import Reader
+from tokenloom.store.shard import PAGE_BYTES, PageSums
 
 __all__ = ["VerifyReport", "verify"]
 

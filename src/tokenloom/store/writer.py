@@ -25,11 +25,11 @@ from tokenloom.errors import StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata as docs
 from tokenloom.store import zarr
-from tokenloom.store.derived.hashes import hash_columns, hash_ids
-from tokenloom.store.derived.id_index import build_index
-from tokenloom.store.derived.loss_counts import LossCounter
-from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
+from tokenloom.store.hashes import hash_columns, hash_ids
+from tokenloom.store.id_index import build_index
+from tokenloom.store.loss_counts import LossCounter
+from tokenloom.store.shard import PageSums
 
 __all__ = ["ShardWriter", "publish_manifest", "publish_sidecar", "shard_entry"]
 

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.store import Store, open_store
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.hashes import with_digest
 from tokenloom.store.writer import ShardWriter, publish_manifest
 
 __all__ = ["first_manifest", "write_flat", "write_store"]

@@ -23,7 +23,7 @@ from tokenloom.report.some_lengths import (
     together,
 )
 from tokenloom.report.subject import RunSubject
-from tokenloom.store.derived.length_counts import Doubling, LengthCounts
+from tokenloom.store.length_counts import Doubling, LengthCounts
 
 HEAD = ("tokens of a document", "documents", "share of documents", "share of tokens")
 

@@ -19,7 +19,7 @@ from tokenloom.page.numbers import amount, counted, plural, share
 from tokenloom.report.leftovers import StoreUse
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
-from tokenloom.store.derived.duplicates import hash_blocks
+from tokenloom.store.hashes import hash_blocks
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.pages import PAGE_BYTES
-from tokenloom.store.derived.payload import InFiles, Payloads, adopt
 from tokenloom.store.derived.pretended_cache import BlockKeys
 from tokenloom.store.fetch import ReadCounters, plan_fetch
+from tokenloom.store.payload import InFiles, Payloads, adopt
 from tokenloom.store.reader import Reader
-from tokenloom.store.shard import OpenColumn, OpenShard
+from tokenloom.store.shard import PAGE_BYTES, OpenColumn, OpenShard
 
 __all__ = ["PretendedReader", "Touched"]
 

@@ -3,7 +3,8 @@
 One idea: a row that no cache could serve needs no buffer of its own. Where its tokens lie (file,
 place, length) is worked out for a whole group of batches (`Payloads.find`); the loop that fills a
 batch then copies and widens them from there. What was not compared with its checksum yet is
-compared on the way, page by page (`tokenloom.store.derived.pages`).
+compared on the way, page by page. The checksums of the pages of a shard are read when the first of
+them is checked, and kept in the block cache.
 
 Mapped pages belong to the system's page cache, not to us: they count towards no budget, and the
 system takes them back when it needs memory. A file that is cut short under a map is an error
@@ -30,14 +31,13 @@ from tokenloom.limits import limits
 from tokenloom.store import coalesce
 from tokenloom.store.byte_source import LocalSource, came_short
 from tokenloom.store.coalesce import FILE_SHIFT
-from tokenloom.store.derived.pages import PAGE_BYTES, page_sums
 from tokenloom.store.fetch import Took
 from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
-from tokenloom.store.shard import OpenColumn, corrupt
+from tokenloom.store.shard import PAGE_BYTES, OpenColumn, corrupt
 
-__all__ = ["InFiles", "Payloads", "adopt", "payloads_of", "read_failed"]
+__all__ = ["InFiles", "Payloads", "adopt", "page_sums", "payloads_of", "read_failed"]
 
 Int64 = NDArray[np.int64]
 
@@ -172,6 +172,22 @@ class Payloads(Single):
             while len(self._open) > most:
                 self._open.popitem(last=False)
         return made
+
+
+def page_sums(reader: Reader, number: int, column: str) -> NDArray[np.uint32]:
+    """The stored checksums of the pages of one column of a shard, through the block cache."""
+    shard = reader.shard(number)
+    opened = shard.columns[column]
+    length = shard.columns["page_crc32c"].length
+
+    def load() -> NDArray[Any]:
+        return reader.elements(number, "page_crc32c", 0, length)
+
+    sums = reader.cache.get((reader.identity, number, "page_crc32c"), load).view(np.uint32)
+    first, pages = opened.page_first, -(-opened.payload_bytes // PAGE_BYTES)
+    if not 0 <= first <= length - pages:
+        raise corrupt(f"{reader.path}/{shard.name}/page_crc32c", f"it has no pages of {column}")
+    return sums[first : first + pages]
 
 
 def _is_readable(column: OpenColumn) -> bool:
