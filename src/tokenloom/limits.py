@@ -97,7 +97,6 @@ class Limits:
     # buckets
     request_bytes: int = 8 << 20
     disk_cache_piece_bytes: int = 512 << 10  # an io block of two-byte ids
-    disk_cache_claimed_pieces: int = 512  # by one read, in which they are open files
     compared_chunk_bytes: int = 8 << 20  # of an upload that may be there already
 
     # other formats, and exports to them

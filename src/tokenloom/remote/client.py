@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tokenloom.arguments import Url, number
 from tokenloom.errors import ConfigError, StoreError, TokenloomError
 from tokenloom.remote.backends import Backend, Entry, Meta, Reply, backend_of
-from tokenloom.remote.failures import Failure, error_of, failure_of
+from tokenloom.remote.failures import Failure, NameConflict, ShortAnswer, error_of, failure_of
 from tokenloom.store.handles import Single, lock_of
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class Client(Single):
                 return True
             there = self._found(key)
             if there is None:
-                raise ConnectionError("name in conflict")
+                raise NameConflict
             return unheard and self._is_there(key, data)
 
         return self._run(create, key, "creating it")[0]
@@ -274,7 +274,7 @@ class Client(Single):
                 raise error_of(_CHANGED, str(self.url / key), "reading it")
             most = max(meta.size - start, 0)
             if len(data) != (most if size is None else min(size, most)):
-                raise ConnectionError("short")
+                raise ShortAnswer
             return answer
 
         answer, retries = self._run(ask, key, "reading it", start, until)
@@ -303,9 +303,9 @@ class Client(Single):
                 failure = failure_of(error)  # and nothing else of it: it may hold secrets
             took = time.monotonic() - started
             pause = _pause(self.settings.pause, f"{key} {seed}", retries)
-            if failure.kind not in _PATIENCE:
+            if failure.kind not in ("again", "busy"):
                 raise error_of(failure, url, what)
-            if took + pause > deadline * _PATIENCE[failure.kind]:
+            if took + pause > deadline * _PATIENCE:
                 tried = f"asked {retries + 1} times in {took:.1f} s"
                 raise error_of(failure, url, what, tried)
             time.sleep(pause)
@@ -314,8 +314,8 @@ class Client(Single):
 
 _REFUSALS = {"taken", "changed", "busy"}  # of a create
 
-# shares of the deadline until which something is asked again; the last try may take the rest
-_PATIENCE = {"again": 1 - 1 / TRIES, "busy": 1 - 1 / TRIES, "unknown": 0.1}
+# share of the deadline until which something is asked again; the last try may take the rest
+_PATIENCE = 1 - 1 / TRIES
 
 _CHANGED = Failure("changed", "its etag is another one than before")
 

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError
-from tokenloom.remote.aligned import pieces_of, read_aligned
 from tokenloom.remote.client import Client, Reply, Request, client_of, read_object
-from tokenloom.remote.disk_cache import DiskCache, PieceKey
+from tokenloom.remote.disk_cache import DiskCache, PieceKey, pieces_of, read_aligned
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range
