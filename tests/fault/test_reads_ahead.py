@@ -43,6 +43,7 @@ class Held(CountedFiles):
         super().__init__(root)
         self.free, self.waiting = [threading.get_ident()], 0
         self.gate, self.fails, self.failed = threading.Event(), False, 0
+        self.error = OSError(5, "the bucket is gone")
 
     def read(self, ranges):
         reader, tokens = threading.get_ident(), any(PAYLOAD in name for name, *_ in ranges)
@@ -55,7 +56,7 @@ class Held(CountedFiles):
                 assert self.gate.wait(WAIT)
                 if self.fails:
                     self.failed += 1
-                    raise OSError(5, "the bucket is gone")
+                    raise self.error
         found = super().read(ranges)
         if tokens and reader == self.free[0]:
             self.gate.set()
@@ -119,6 +120,17 @@ def test_what_failed_ahead_of_time_is_read_again_by_who_needs_it(root):
         again = tl.Loader(run, 4, prefetch=0)
         assert rows_of(again) == wanted
         assert again.stats().reads.retries
+
+
+def test_a_thread_that_ends_while_it_reads_ahead_is_not_waited_for(root):
+    wanted = rows_of(tl.Loader(opened(root)[1], 4, prefetch=0))
+    source, _, loader, first = held(root)
+    source.fails, source.error = True, SystemExit()
+    source.gate.set()
+    settle(lambda: source.failed)
+    source.fails = False
+    with loader:
+        assert [*rows_of([first]), *rows_of(loader)] == wanted
 
 
 def test_a_chunk_that_is_damaged_is_told_to_who_reads_it_while_it_is_read_ahead(root, tmp_path):
