@@ -24,10 +24,8 @@ from tokenloom.arguments import field_names, near_misses
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.documents.conditions import documents_where
 from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import Choice, choose_documents, line_of
-from tokenloom.documents.select import Selection, tell_documents
-from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
-from tokenloom.documents.split import SplitSpec
+from tokenloom.documents.select import Selection, choose_documents, line_of, tell_documents
+from tokenloom.documents.spec import Choice, SelectSpec, SplitSpec, training_cutoff, with_selector
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec

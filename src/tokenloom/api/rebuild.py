@@ -26,7 +26,8 @@ from tokenloom.api.source import Source, usual_render
 from tokenloom.arguments import expanded
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
+from tokenloom.documents.select import line_of
+from tokenloom.documents.spec import KnownSplits, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.opened import is_ours, open_any
 from tokenloom.foreign.places import Said

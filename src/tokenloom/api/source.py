@@ -16,7 +16,7 @@ from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.trained import trained_count
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import SharedSplits, describe_choice
+from tokenloom.documents.spec import SharedSplits, describe_choice
 from tokenloom.errors import ConfigError, plural
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.assemble import MixSource

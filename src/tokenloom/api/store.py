@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import Place, field_names, near_misses, part_of, place
 from tokenloom.batch.views.annexes import annex
-from tokenloom.documents.split import SplitSpec
+from tokenloom.documents.spec import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import foreign_bytes, verify_foreign

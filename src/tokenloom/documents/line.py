@@ -261,9 +261,16 @@ class ChosenLine(Line):
         """See `Line`."""
         first = np.searchsorted(self._edges, start, side="right") - 1
         last = np.searchsorted(self._edges, stop - 1, side="right") - 1
-        place, owner = _ranges(first, last)
-        begin, end = self._edges[place], self._edges[place + 1]
-        return _cut(self._documents[place], owner, begin, end, start, stop, address=begin)
+        count = last - first + 1
+        owner = np.repeat(np.arange(len(first)), count)  # the range of each document
+        place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner] + first[owner]
+        low = np.maximum(self._edges[place], start[owner])
+        length = np.minimum(self._edges[place + 1], stop[owner]) - low
+        keep = length > 0
+        if not keep.all():  # empty documents inside a range
+            place, owner, low, length = place[keep], owner[keep], low[keep], length[keep]
+        edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(start)))])
+        return Stretches(edges, self._documents[place], low - self._edges[place], length, low)
 
     def to_store(self, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
         """See `Line`; a range becomes one range for every document in it."""
@@ -272,31 +279,3 @@ class ChosenLine(Line):
         place = np.searchsorted(self._edges, pieces.address, side="right") - 1
         first = self._begin[place] + pieces.start
         return first, first + pieces.length
-
-
-def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
-    """All numbers from first to last of each pair, concatenated, and the pair each belongs to."""
-    count = last - first + 1
-    owner = np.repeat(np.arange(len(first)), count)
-    ends = np.cumsum(count)
-    return np.arange(len(owner)) - (ends - count)[owner] + first[owner], owner
-
-
-def _cut(
-    document: Int64,
-    owner: Int64,
-    begin: Int64,
-    end: Int64,
-    start: Int64,
-    stop: Int64,
-    address: Int64,
-) -> Stretches:
-    """Documents at [begin, end), cut to the ranges that own them."""
-    low = np.maximum(begin, start[owner])
-    length = np.minimum(end, stop[owner]) - low
-    keep = length > 0
-    if not keep.all():  # empty documents inside a range
-        document, owner, low = document[keep], owner[keep], low[keep]
-        length, address = length[keep], address[keep]
-    edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(start)))])
-    return Stretches(edges, document, low - address, length, low)

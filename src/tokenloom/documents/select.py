@@ -1,12 +1,16 @@
-"""Choosing documents: a selection and the lengths of all documents in, document numbers out.
+"""Which documents of a store a choice has: all of them, one part of a split, or a selection.
 
-One idea: this is a pure function. No token is read to choose, so a store of any size only supplies
-its offsets (and, for `doc_hash`, its stored hashes)::
+A selection is a pure function of the lengths of all documents. No token is read to choose, so a
+store of any size only supplies its offsets (and, for `doc_hash`, its stored hashes)::
 
     all ──not empty, within, training subset, key──▶ pool ──length, hash──▶ candidates ──mode──▶ n
 
 Documents come in the order of the mode: longest first, shortest first, as stored, or by a keyed
 hash of their number. Ties in length go to the lowest number, so the answer is unique.
+
+A split divides documents by a hash of their id or content. So the part that a document belongs to
+depends on the document alone: appending to a store leaves every document in its part, and with
+``by="content"`` equal documents are in the same part.
 
 Cost: a few passes over the lengths, with no Python per document. Choosing 100 of 10^7 documents on
 one core takes 0.2 s (first, longest) or 0.4 s (random) and 10 MB; choosing half of them takes 2 s.
@@ -14,20 +18,27 @@ one core takes 0.2 s (first, longest) or 0.4 s (random) and 10 MB; choosing half
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable, Iterable
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.documents.spec import SHOWN, SelectSpec, listed
+from tokenloom.documents.conditions import meeting
+from tokenloom.documents.line import ChosenLine, Line, WholeLine
+from tokenloom.documents.spec import SHOWN, Choice, SelectSpec, SplitSpec, listed
 from tokenloom.errors import ConfigError, plural
-from tokenloom.random.keys import children, key
+from tokenloom.random.keys import children, key, mixed, named_texts
+from tokenloom.store.hashes import hash_blocks, starts_with
 from tokenloom.store.plan_cache import keep_list
+from tokenloom.store.reader import Reader
 
-__all__ = ["Selection", "choose", "tell_documents"]
+__all__ = ["Selection", "choose", "choose_documents", "line_of", "tell_documents"]
 
 log = logging.getLogger("tokenloom")
 
@@ -38,6 +49,8 @@ LISTED = 1 << 20  # documents of such a file, at most: about 30 bytes each
 Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]
+
+UInt64 = NDArray[np.uint64]
 
 HasHash = Callable[[Int64, str], Bools]
 
@@ -60,6 +73,56 @@ class Selection:
 
     def __post_init__(self) -> None:
         self.documents.flags.writeable = False
+
+
+def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = None) -> Line:
+    """The documents of a choice, end to end; pass `chosen` if they are already known."""
+    if choice is None:
+        return WholeLine(reader)
+    documents = (chosen or choose_documents(reader, choice)).documents
+    return ChosenLine(reader, documents)
+
+
+def choose_documents(
+    reader: Reader, choice: Choice | None, among: Int64 | None = None
+) -> Selection:
+    """The documents of a choice: a split's in stored order, a selection's in the order of its mode.
+
+    Reads offsets. A split by id and `doc_key` also read metadata; a split by content and `doc_hash`
+    also read the hashes of all documents. No token is read.
+
+    Args:
+        reader: the store.
+        choice: None means all documents.
+        among: what a selection chooses from, if already known.
+    """
+    if choice is None:
+        return Selection(np.arange(reader.manifest.documents), "all")
+    if isinstance(choice, SplitSpec):
+        return Selection(members(choice, reader), choice.words)
+    if among is None and choice.within is not None:
+        among = choose_documents(reader, choice.within).documents
+    if choice.doc_key is not None:
+        meets = meeting(reader, choice.doc_key)
+        among = np.flatnonzero(meets) if among is None else among[meets[among]]
+    if among is None:
+        documents, digest = reader.manifest.documents, reader.manifest.digest
+        found = choose_streaming(choice, reader.length_pieces(), documents, digest)
+        if found is not None:
+            return found
+    return choose(
+        choice,
+        reader.lengths(),
+        digest=reader.manifest.digest,
+        among=among,
+        has_hash=functools.partial(_has_hash, reader),
+    )
+
+
+def _has_hash(reader: Reader, documents: Int64, digits: str) -> NDArray[np.bool_]:
+    """Which documents have a hash that starts with `digits`; reads all hashes, but no token."""
+    found = [starts_with(hashes, digits) for _, hashes in hash_blocks(reader)]
+    return np.concatenate([np.empty(0, np.bool_), *found])[documents]
 
 
 def choose(
@@ -333,3 +396,62 @@ def tell_documents(head: str, documents: Int64, lengths: Int64) -> None:
 def _lines(line: str, documents: Int64, lengths: Int64) -> str:
     pairs = zip(documents.tolist(), lengths.tolist(), strict=True)
     return "".join(f"{line % pair}\n" for pair in pairs)
+
+
+# -- parts of a split ------------------------------------------------------------------------
+
+
+def part_numbers(spec: SplitSpec, hashes: UInt64) -> NDArray[Any]:
+    """The number of the part of each document, from its hash [N]."""
+    # where parts begin, in units of 2^-64; the last is open, so that rounding loses no document
+    kind = np.uint8 if len(spec.names) <= 256 else np.int64
+    found: NDArray[Any] = np.zeros(len(hashes), kind)
+    for place in range(1, len(spec.names)):
+        begin = int(math.fsum(spec.shares[:place]) * 2.0**64)
+        found += hashes >= np.uint64(min(begin, (1 << 64) - 1))
+    return found
+
+
+def members(spec: SplitSpec, reader: Reader) -> Int64:
+    """The documents of a part, in stored order.
+
+    The parts of all documents are kept with the reader, one byte each, until another split is asked
+    for: the next part of the same split takes no second pass over ids or hashes.
+    """
+    asked = spec.names, spec.shares, spec.by, spec.seed
+    known = _PARTS.get(reader)
+    if known is None or known[0] != asked:
+        hashes = (id_hashes if spec.by == "id" else content_hashes)(reader, spec.seed)
+        parts = [part_numbers(spec, some) for some in hashes]
+        known = asked, np.concatenate([np.empty(0, np.uint8), *parts])
+        _PARTS[reader] = known
+    return np.flatnonzero(known[1] == spec.names.index(spec.part))
+
+
+_PARTS: weakref.WeakKeyDictionary[Reader, tuple[Any, NDArray[Any]]] = weakref.WeakKeyDictionary()
+
+
+def id_hashes(reader: Reader, seed: int) -> Iterator[UInt64]:
+    """A hash of the id of every document, in groups; one without an id uses its number."""
+    parent, first = key(seed, "split"), 0
+    for count, ids in reader.texts("id"):
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        first += count
+        if ids is None:
+            yield children(parent, numbers)
+            continue
+        found = named_texts(parent, ids.ends, ids.data)
+        yield (
+            found if ids.absent is None else np.where(ids.absent, children(parent, numbers), found)
+        )
+
+
+def content_hashes(reader: Reader, seed: int) -> Iterator[UInt64]:
+    """A hash of the content of every document, the same for equal documents, in groups.
+
+    It is derived from the hash that the store keeps: no token is read.
+    """
+    start = np.uint64(key(seed, "split", "content"))
+    for _, words in hash_blocks(reader):
+        # the low word, mixed with the key, then the high word on top: all 128 bits count
+        yield mixed(mixed(words[:, 0] + start) ^ words[:, 1])

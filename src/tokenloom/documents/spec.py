@@ -1,27 +1,42 @@
-"""Selections as plain data: which documents of a store, by length, number, key or hash.
+"""Choices of documents as plain data: a part of a split, or a selection by length, number or hash.
 
-One idea: a selection says what to choose, never what was chosen. It can therefore be saved,
-compared, and resolved again by anyone who opens the store (`tokenloom.documents.select`). Invalid
-selections are refused here, before any store is read.
+A choice says what to choose, never what was chosen. It can therefore be saved, compared, and
+resolved again by anyone who opens the store (`tokenloom.documents.select`). Invalid choices are
+refused here, before any store is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from tokenloom.arguments import check_between, check_options, integer, one_of, wrong_type
-from tokenloom.bind import check_fields
-from tokenloom.documents.split import SplitSpec
+from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import check_seed
+from tokenloom.store.format import canonical
 
-__all__ = ["MODES", "SelectSpec", "listed", "training_cutoff", "with_selector"]
+__all__ = [
+    "MODES",
+    "Choice",
+    "KnownSplits",
+    "SelectSpec",
+    "SharedSplits",
+    "SplitSpec",
+    "describe_choice",
+    "listed",
+    "rebuild_choice",
+    "training_cutoff",
+    "with_selector",
+]
 
 MODES = ("first", "longest", "shortest", "random")
 
@@ -34,6 +49,62 @@ SELECTOR = {"min_len": "min_doc_length", "max_len": "max_doc_length", "hash": "d
 _HASH = re.compile(r"[0-9a-f]{8,32}")
 
 SHOWN = 5  # documents named in a message
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitSpec:
+    """One part of a split.
+
+    Attributes:
+        names, shares: all parts of the split, in order.
+        part: the part to use.
+        by: "id" (the document's id, or its number in a store without ids) or "content".
+        seed: seed of the split; another seed gives another split.
+    """
+
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+    part: str
+    by: str = "id"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        one_of("split.by", self.by, ("id", "content"))
+        if len(self.names) != len(self.shares) or len(set(self.names)) < len(self.names):
+            raise ConfigError(
+                f"split: the names {self.names} and shares {self.shares} do not belong together. "
+                "Give every part one name of its own and one share."
+            )
+        _check_shares(dict(zip(self.names, self.shares, strict=True)))
+        one_of("split.part", self.part, self.names)
+
+    @property
+    def words(self) -> str:
+        """The part in a few words, such as "train by id"."""
+        return f"{self.part} by {self.by}"
+
+    @staticmethod
+    def all_of(shares: Mapping[str, float], by: str, seed: int) -> dict[str, SplitSpec]:
+        """The parts of a split by name."""
+        _check_shares(shares)
+        names, values = tuple(shares), tuple(float(share) for share in shares.values())
+        return {
+            name: SplitSpec(names=names, shares=values, part=name, by=by, seed=seed)
+            for name in names
+        }
+
+
+def _check_shares(shares: Mapping[str, Any]) -> None:
+    numbers = all(
+        isinstance(share, Real) and float(share) >= 0 for share in shares.values()
+    )  # no NaN
+    if not numbers or not abs(math.fsum(shares.values()) - 1) <= 1e-9:
+        raise ConfigError(
+            f"split: the shares {dict(shares)} are not parts of a whole. Give numbers of 0 or more "
+            "that add up to 1."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +262,9 @@ def listed(documents: Sequence[int]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown or "none"
 
 
+Choice = SplitSpec | SelectSpec
+
+
 # -- from the arguments of `select` to fields of a selection ---------------------------------------
 def training_cutoff(
     restrict: bool,
@@ -249,3 +323,109 @@ def with_selector(selector: Mapping[str, Any] | None, fields: dict[str, Any]) ->
             )
         found[field] = value
     return found
+
+
+# -- choices in descriptions -----------------------------------------------------------------
+class SharedSplits:
+    """Splits that the sources of a mix refer to, each written once under its hash.
+
+    A split of a few parts is spelled out in every source. One of many parts would make a
+    description of n parts grow with n squared.
+    """
+
+    SPELLED = 16  # parts
+
+    def __init__(self) -> None:
+        self.plain: dict[str, dict[str, Any]] = {}
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def name_of(self, split: SplitSpec) -> str | None:
+        """The hash of a split; None if it is spelled out."""
+        if len(split.names) <= self.SPELLED:
+            return None
+        which = split.names, split.shares, split.by, split.seed
+        name = self._known.get(which)
+        if name is None:
+            plain = unbind(split)
+            del plain["part"]
+            name = self._known[which] = hashlib.sha256(canonical(plain)).hexdigest()
+            self.plain[name] = plain
+        return name
+
+
+def describe_choice(
+    choice: Choice | None, shared: SharedSplits | None = None
+) -> dict[str, Any] | None:
+    """A choice as plain JSON; a split has no "kind".
+
+    Args:
+        choice: what to describe.
+        shared: takes splits of many parts, which are then named instead of spelled out.
+    """
+    if choice is None:
+        return None
+    if isinstance(choice, SplitSpec):
+        name = None if shared is None else shared.name_of(choice)
+        plain: dict[str, Any] = (
+            unbind(choice) if name is None else {"split": name, "part": choice.part}
+        )
+        return plain
+    plain = unbind(replace(choice, within=None))
+    return {"kind": "select", **plain, "within": describe_choice(choice.within, shared)}
+
+
+class KnownSplits:
+    """The splits that a description names, bound when they are first asked for."""
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        self._plain = plain
+        self._bound: dict[str, SplitSpec] = {}
+
+    def part(self, fields: Mapping[str, Any], path: str) -> SplitSpec:
+        """The part of a split that a choice names."""
+        name, part = fields["split"], fields.get("part")
+        split = self._plain.get(name) if isinstance(name, str) else None
+        if not isinstance(split, Mapping):
+            allowed = ", ".join(self._plain) or "none, the description has no splits"
+            raise BindError([f"{path}.split: found {name!r:.80}, allowed: {allowed:.200}"])
+        unknown = sorted(fields.keys() - {"split", "part"})
+        if unknown:
+            raise BindError([f"{path}.{unknown[0]}: unknown key. Allowed: part, split"])
+        known = self._bound.get(name)
+        if known is None:
+            whole = {**split, "part": part}
+            known = self._bound[name] = bind(SplitSpec, whole, path=f"$.splits.{name}")
+        if known.part == part:
+            return known
+        if part not in known.names:
+            raise BindError([f"{path}.part: found {part!r:.80}, allowed: a part of the split"])
+        return replace(known, part=part)
+
+
+def rebuild_choice(
+    plain: Any, path: str = "$.choice", splits: KnownSplits | None = None
+) -> Choice | None:
+    """The choice that `describe_choice` described.
+
+    Args:
+        plain: the description.
+        path: where it is, for messages.
+        splits: the splits that it may name.
+
+    Raises:
+        BindError: the description is invalid; lists the path of every problem.
+    """
+    if plain is None:
+        return None
+    if not isinstance(plain, Mapping):
+        raise BindError([f"{path}: found {plain!r:.60}, allowed: an object or null"])
+    kind = plain.get("kind", "split")
+    fields = {name: value for name, value in plain.items() if name != "kind"}
+    if kind == "split" and "split" in fields:
+        return (splits or KnownSplits({})).part(fields, path)
+    if kind == "split":
+        return bind(SplitSpec, fields, path=path)
+    if kind != "select":
+        raise BindError([f"{path}.kind: found {kind!r}, allowed: split, select"])
+    within = rebuild_choice(fields.pop("within", None), f"{path}.within", splits)
+    return replace(bind(SelectSpec, fields, path=path), within=within)

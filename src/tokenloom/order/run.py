@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import Int64, checked, grouped
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
-from tokenloom.documents.resolve import Choice, choose_documents
-from tokenloom.documents.spec import SelectSpec
+from tokenloom.documents.select import choose_documents
+from tokenloom.documents.spec import Choice, SelectSpec
 from tokenloom.errors import ConfigError
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout, Phases

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import Choice
+from tokenloom.documents.spec import Choice
 from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec

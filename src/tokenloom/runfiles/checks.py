@@ -20,8 +20,7 @@ from tokenloom.api.splice import splice_settings
 from tokenloom.arguments import check_names, field_names
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError
-from tokenloom.documents.spec import SelectSpec
-from tokenloom.documents.split import SplitSpec
+from tokenloom.documents.spec import SelectSpec, SplitSpec
 from tokenloom.errors import ConfigError, choices
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import WindowsSpec

@@ -21,9 +21,7 @@ from tokenloom.api.source import Source, usual_render
 from tokenloom.arguments import expanded, near_misses, place
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
-from tokenloom.documents.resolve import Choice
-from tokenloom.documents.spec import SelectSpec
-from tokenloom.documents.split import SplitSpec
+from tokenloom.documents.spec import Choice, SelectSpec, SplitSpec
 from tokenloom.errors import ConfigError, StoreExists
 from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.layout.pack.spec import PackSpec

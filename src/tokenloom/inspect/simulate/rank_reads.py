@@ -25,7 +25,7 @@ from tokenloom.api.source import Source
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.plan import Plan, PlanPart
 from tokenloom.batch.render import Pending, Ready, Renderer
-from tokenloom.documents.resolve import line_of
+from tokenloom.documents.select import line_of
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.windows import Windows
 from tokenloom.limits import limits
