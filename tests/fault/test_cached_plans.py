@@ -219,7 +219,7 @@ def test_without_a_setting_plans_are_kept_in_the_cache_of_the_user(
 
 def test_a_plan_of_more_than_any_has_is_not_read(toy, folder):
     order = order_of(toy)
-    plans = [path for path in files(folder) if path.suffix not in (".ints", ".parts")]
+    plans = [path for path in files(folder) if path.suffix == ".value"]
     assert plans
     for path in plans:
         raw = path.read_bytes()

@@ -16,7 +16,7 @@ def folder(tmp_path):
 
 
 def files(folder, kind):
-    return sorted(folder.glob(f"{kind}-*.ints"))
+    return sorted(folder.glob(f"{kind}-*.parts"))
 
 
 def test_a_mix_in_another_process_finds_its_sums(folder):

@@ -13,8 +13,9 @@ the disk, by accident          the sha256 of the file differs; it is worked out 
 this user                      nothing: see SECURITY.md
 =============================  ==================================================================
 
-Small things are JSON, long lists of integers raw bytes after a line of JSON. What is read in parts
-(`Parts`) has a sha256 for each of them, so that a part costs its own bytes however large the file.
+All files are of one kind (`Parts`): bytes in parts, a table of their ends and sha256, a line of
+JSON. So a part costs its own bytes, however large the file. A value is one part of JSON, a list of
+integers is cut into parts of 256 MiB.
 The directory is ``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
 """
 
@@ -54,13 +55,11 @@ __all__ = [
     "with_table",
 ]
 
-MAX_BYTES = 256 << 20
+MAX_BYTES = 16 << 30
 
-MAX_ARRAY_BYTES = 16 << 30
+PART_BYTES = 256 << 20  # of a list of integers
 
-KINDS = ("|u1", "<u2", "<u4", "<i8")  # of integers in arrays
-
-ENDINGS = ("json", "ints", "parts")
+VALUE, PARTS = "value", "parts"  # how names of files end
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -78,7 +77,7 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tokenloom"
 
 
-def _path(kind: str, identity: Mapping[str, Any], ending: str = "json") -> Path:
+def _path(kind: str, identity: Mapping[str, Any], ending: str) -> Path:
     return cache_dir() / f"{kind}-{_hash(_named(identity))}.{ending}"
 
 
@@ -92,40 +91,29 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# -- small things --------------------------------------------------------------------------
+# -- values and lists of integers ----------------------------------------------------------
 def remember(kind: str, identity: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Keep a value; False, with a note, where that is not possible."""
-    named = _named(identity)
-    kept = {"identity": named, "value": value, "sha256": _hash([named, value])}
-    return _keep(_path(kind, identity), [json.dumps(kept, allow_nan=False).encode()])
+    raw = json.dumps(value, allow_nan=False).encode()
+    return _remember(_path(kind, identity, VALUE), identity, [raw])
 
 
 def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """What was kept for this identity, if it is there, whole, and ours."""
-    path, named = _path(kind, identity), _named(identity)
-    try:
-        raw = _read(path, MAX_BYTES)
-        if raw is None:
-            return None
-        kept = json.loads(raw)
-        if kept["identity"] == named and kept["sha256"] == _hash([named, kept["value"]]):
-            value: dict[str, Any] = kept["value"]
-            return value
-    except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError):
-        pass
-    _wrong(path)
-    return None
+    parts = _recall(_path(kind, identity, VALUE), identity, 1)
+    found = None if parts is None else parts.read([0])
+    value: dict[str, Any] | None = None if found is None else json.loads(found[0])
+    return value
 
 
 def forget(kind: str, identity: Mapping[str, Any]) -> None:
     """Remove what was kept for this identity, because it turned out to be wrong."""
-    for ending in ENDINGS:
+    for ending in (VALUE, PARTS):
         path = _path(kind, identity, ending)
         if path.exists():
             _wrong(path)
 
 
-# -- long lists of integers ----------------------------------------------------------------
 def remembered_array(
     kind: str,
     identity: Mapping[str, Any],
@@ -140,11 +128,18 @@ def remembered_array(
         shape: their dtype, and how many there are.
         make: works them out.
     """
-    known = _recalled(kind, identity)
-    if known is not None:
-        if known.dtype == shape[0] and len(known) == shape[1]:
-            return known
-        _wrong(_path(kind, identity, "ints"))
+    dtype, named, count = _list_of(identity, *shape)
+    parts = recall_parts(kind, named, count)
+    if parts is not None and parts.edges[-1] == shape[1] * dtype.itemsize:
+        found = np.empty(shape[1], dtype)
+        raw = found.view(np.uint8)
+        for number in range(count):
+            part = parts.read([number])
+            if part is None:
+                break
+            raw[number * PART_BYTES :][:PART_BYTES] = np.frombuffer(part[0], np.uint8)
+        else:
+            return found.astype(dtype.newbyteorder("="), copy=False)
     made = make()
     remember_array(kind, identity, made)
     return made
@@ -152,33 +147,19 @@ def remembered_array(
 
 def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> bool:
     """Keep these integers and no others; False, with a note, where that is not possible."""
-    little = array.dtype.newbyteorder("<")
-    raw = np.ascontiguousarray(array, little).tobytes()
-    head = {"kind": little.str, "items": len(array), "sha256": hashlib.sha256(raw).hexdigest()}
-    path = _path(kind, identity, "ints")
-    _remove(path)
-    line = json.dumps({"identity": _hash(_named(identity)), **head}).encode() + b"\n"
-    return _keep(path, [line, raw])
+    dtype, named, count = _list_of(identity, array.dtype, len(array))
+    raw = np.ascontiguousarray(array, dtype).view(np.uint8)
+    parts = (raw[i * PART_BYTES : (i + 1) * PART_BYTES].tobytes() for i in range(count))
+    return remember_parts(kind, named, parts)
 
 
-def _recalled(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
-    path = _path(kind, identity, "ints")
-    try:
-        raw = _read(path, MAX_ARRAY_BYTES)
-        if raw is None:
-            return None
-        after = raw.index(b"\n", 0, 4096) + 1
-        head = json.loads(raw[:after])
-        right = head["identity"] == _hash(_named(identity)) and head["kind"] in KINDS
-        digest = hashlib.sha256(memoryview(raw)[after:]).hexdigest()
-        if right and head["sha256"] == digest:
-            found = np.frombuffer(raw, head["kind"], offset=after)
-            if len(found) == head["items"]:
-                return found.astype(found.dtype.newbyteorder("="), copy=False)
-    except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
-        pass
-    _wrong(path)
-    return None
+def _list_of(
+    identity: Mapping[str, Any], kind: Any, items: int
+) -> tuple[np.dtype[Any], dict[str, Any], int]:
+    """The dtype of a list of integers in its file, its full identity, and its number of parts."""
+    dtype = np.dtype(kind).newbyteorder("<")
+    named = {**identity, "dtype": dtype.str, "items": items}
+    return dtype, named, max(1, -(-items * dtype.itemsize // PART_BYTES))
 
 
 # -- what is read in parts -----------------------------------------------------------------
@@ -216,7 +197,7 @@ class Parts:
         """
         found = []
         try:
-            with _opened(self.path, MAX_ARRAY_BYTES) as file:
+            with _opened(self.path) as file:
                 if file is None or _version(file) != self.version:
                     return None  # another process has replaced it
                 for number in numbers:
@@ -243,7 +224,10 @@ class Parts:
 
 def remember_parts(kind: str, identity: Mapping[str, Any], parts: Iterable[bytes]) -> bool:
     """Keep these parts and no others; False, with a note, where that is not possible."""
-    path = _path(kind, identity, "parts")
+    return _remember(_path(kind, identity, PARTS), identity, parts)
+
+
+def _remember(path: Path, identity: Mapping[str, Any], parts: Iterable[bytes]) -> bool:
     _remove(path)
     return _keep(path, with_table(parts, {"identity": _hash(_named(identity))}))
 
@@ -263,9 +247,12 @@ def with_table(parts: Iterable[bytes], told: Mapping[str, Any]) -> Iterator[byte
 
 def recall_parts(kind: str, identity: Mapping[str, Any], count: int) -> Parts | None:
     """The `count` parts that were kept for this identity, if they are there and ours."""
-    path = _path(kind, identity, "parts")
+    return _recall(_path(kind, identity, PARTS), identity, count)
+
+
+def _recall(path: Path, identity: Mapping[str, Any], count: int) -> Parts | None:
     try:
-        with _opened(path, MAX_ARRAY_BYTES) as file:
+        with _opened(path) as file:
             if file is None:
                 return None
             size = os.fstat(file.fileno()).st_size
@@ -315,14 +302,8 @@ def _ours(path: Path) -> Iterator[int | None]:
         os.close(fd)
 
 
-def _read(path: Path, limit: int) -> bytes | None:
-    """All bytes of a file that only this user can have written; None if there is none."""
-    with _opened(path, limit) as file:
-        return None if file is None else file.read()
-
-
 @contextlib.contextmanager
-def _opened(path: Path, limit: int) -> Iterator[BinaryIO | None]:
+def _opened(path: Path) -> Iterator[BinaryIO | None]:
     """A file that only this user can have written; None if there is none."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
     file: BinaryIO | None = None
@@ -336,8 +317,8 @@ def _opened(path: Path, limit: int) -> Iterator[BinaryIO | None]:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_mode & OTHERS_WRITE:
             raise ValueError("not a regular file, or others can write to it")
-        if status.st_size > limit:
-            raise ValueError(f"more than {limit:,} bytes")
+        if status.st_size > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes")
         yield file
 
 
