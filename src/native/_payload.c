@@ -121,7 +121,7 @@ static PyMemberDef payload_members[] = {
 
 static PyType_Slot payload_slots[] = {
     {Py_tp_doc, "Payload(fd, bytes, letter, sums, checked, keep, mapped, name)\n--\n\n"
-                "See tokenloom.store.derived.payload."},
+                "See tokenloom.store.payload."},
     {Py_tp_new, payload_new},
     {Py_tp_dealloc, payload_dealloc},
     {Py_tp_members, payload_members},

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Url, place
 from tokenloom.foreign.described import ForeignFolder, damaged
 from tokenloom.limits import limits
-from tokenloom.remote.client import Client, Entry, client_of
+from tokenloom.remote.client import Client, Meta, client_of
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.objects import as_stream
 from tokenloom.remote.source import RemoteSource
@@ -173,10 +173,10 @@ class BucketFolder:
         below: everything below it, if it was listed; otherwise each file is asked for.
     """
 
-    def __init__(self, url: Url, client: Client, below: dict[str, Entry] | None = None) -> None:
+    def __init__(self, url: Url, client: Client, below: dict[str, Meta] | None = None) -> None:
         self.url, self.root, self._client = url, str(url), client
         self._listed = below is not None
-        self._seen: dict[str, Entry | None] = dict(below or {})
+        self._seen: dict[str, Meta | None] = dict(below or {})
         self._sizes = {name: one.size for name, one in (below or {}).items()}
         self.source = BucketSource(url, client)
         self.source.expect(self._sizes, "")  # grows with every file that is asked for
@@ -220,17 +220,15 @@ class BucketFolder:
         """See `ForeignFolder`; each of its reads is a request."""
         return as_stream(_Ranged(self.source, name, self.size(name) or 0, self.root))
 
-    def _entry(self, name: str) -> Entry | None:
+    def _entry(self, name: str) -> Meta | None:
         if not self._listed and name not in self._seen:
-            key = (self.url / name).key
-            meta = self._client.head(key)
-            self._seen[name] = None if meta is None else Entry(key, *meta)
+            meta = self._seen[name] = self._client.head((self.url / name).key)
             if meta is not None:
                 self._sizes[name] = meta.size
         return self._seen.get(name)
 
 
-def _listed(client: Client, url: Url) -> dict[str, Entry]:
+def _listed(client: Client, url: Url) -> dict[str, Meta]:
     """All objects below a URL by their names from there; none where nothing can be listed."""
     if not client.lists:
         return {}
@@ -239,7 +237,7 @@ def _listed(client: Client, url: Url) -> dict[str, Entry]:
         found = client.list(url.key)
     except FileNotFoundError:
         return {}
-    return {one.key[skip:]: one for one in found if len(one.key) > skip}
+    return {key[skip:]: meta for key, meta in found.items() if len(key) > skip}
 
 
 class _Ranged:

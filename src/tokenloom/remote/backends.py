@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tokenloom.arguments import Url
 from tokenloom.errors import ConfigError, MissingExtra
 
-__all__ = ["Backend", "Entry", "Meta", "Reply", "backend_of"]
+__all__ = ["Backend", "Meta", "Reply", "backend_of"]
 
 T = TypeVar("T")
 
@@ -57,15 +57,6 @@ class Reply(NamedTuple):
     retries: int = 0
 
 
-class Entry(NamedTuple):
-    """An object of a listing; `changed` in seconds since 1970, 0 if the server does not say."""
-
-    key: str
-    size: int
-    etag: str | None
-    changed: float = 0.0
-
-
 class Backend(Protocol):
     """Single requests; keys are those of the bucket."""
 
@@ -81,8 +72,8 @@ class Backend(Protocol):
     def names(self, prefix: str) -> list[str]:
         """What is in a folder: objects and further folders, without the path."""
 
-    def list(self, prefix: str) -> list[Entry]:
-        """All objects below a folder."""
+    def list(self, prefix: str) -> dict[str, Meta]:
+        """All objects below a folder, by their keys."""
 
     def put(self, key: str, data: Any, new: bool) -> None:
         """Write an object; `new`: only if there is none."""
@@ -130,12 +121,9 @@ class _Obstore:
         keys = [*(one["path"] for one in found["objects"]), *found["common_prefixes"]]
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys})
 
-    def list(self, prefix: str) -> list[Entry]:
+    def list(self, prefix: str) -> dict[str, Meta]:
         found = self._library.list(self._store, prefix or None).collect()
-        return [
-            Entry(one["path"], one["size"], one["e_tag"], one["last_modified"].timestamp())
-            for one in found
-        ]
+        return {meta["path"]: _told(meta) for meta in found}
 
     def put(self, key: str, data: Any, new: bool) -> None:
         # one request each: parts of an upload that is interrupted would stay in the bucket, unseen
@@ -186,10 +174,10 @@ class _Fsspec:
             return []
         return sorted({str(name).rstrip("/").rpartition("/")[2] for name in found})
 
-    def list(self, prefix: str) -> list[Entry]:
+    def list(self, prefix: str) -> dict[str, Meta]:
         found = _within(self._timeout, lambda: self._fs.find(self._host + prefix, detail=True))
         skip = len(self._host)
-        return [Entry(name.lstrip("/")[skip:], *_meta(one)) for name, one in sorted(found.items())]
+        return {name.lstrip("/")[skip:]: _meta(info) for name, info in found.items()}
 
     def put(self, key: str, data: Any, new: bool) -> None:
         if new:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tokenloom.arguments import Url, number
 from tokenloom.errors import ConfigError, StoreError, TokenloomError
-from tokenloom.remote.backends import Backend, Entry, Meta, Reply, backend_of
+from tokenloom.remote.backends import Backend, Meta, Reply, backend_of
 from tokenloom.remote.failures import Failure, NameConflict, ShortAnswer, error_of, failure_of
 from tokenloom.store.handles import Single, lock_of
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "ClientSettings",
-    "Entry",
     "Meta",
     "Reply",
     "Request",
@@ -196,10 +195,10 @@ class Client(Single):
         """The names in a folder: objects and further folders, sorted."""
         return self._run(lambda: self._backend.names(prefix), prefix, "listing it")[0]
 
-    def list(self, prefix: str) -> list[Entry]:
-        """All objects below a folder, however deep, in order of their keys."""
+    def list(self, prefix: str) -> dict[str, Meta]:
+        """All objects below a folder, however deep, by their keys, which are in order."""
         found, _ = self._run(lambda: self._backend.list(prefix), prefix, "listing it")
-        return sorted(found)
+        return dict(sorted(found.items()))
 
     # -- writing ---------------------------------------------------------------------------
 

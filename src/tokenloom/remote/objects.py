@@ -99,12 +99,13 @@ def find_objects(where: str, url: Url) -> tuple[list[FoundObject], bool]:
         folder = "/".join(parts[:fixed])
         finds = _matcher(parts[fixed:] if fixed is not None else ["**"])
         skip = len(folder) + 1 if folder else 0
-        below = [one for one in client.list(folder) if finds(one.key[skip:])]
+        listed = client.list(folder).items()
+        below = [(key, meta) for key, meta in listed if finds(key[skip:])]
     if not below:
         raise InputError(f"{where}: there is no object or folder {url}. Check the spelling.")
-    below.sort(key=lambda one: one.key.split("/"))
+    below.sort(key=lambda one: one[0].split("/"))
     return [
-        FoundObject(Url(url.scheme, url.host, k), size, tag) for k, size, tag, _ in below
+        FoundObject(Url(url.scheme, url.host, key), meta.size, meta.etag) for key, meta in below
     ], False
 
 

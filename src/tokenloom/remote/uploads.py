@@ -234,13 +234,14 @@ class RemoteFiles(Single):
     def below(self, path: Url) -> dict[str, int]:
         """See `Files`. From one listing."""
         skip = len(path.key) + 1 if path.key else 0
-        return {one.key[skip:]: one.size for one in self._client.list(path.key)}
+        return {key[skip:]: meta.size for key, meta in self._client.list(path.key).items()}
 
     def idle(self, path: Url) -> float:
         """See `Files`. By the clock of the bucket."""
-        found = [one.changed for one in self._client.list(path.key)] or [
-            one.changed for one in self._client.list(path.parent.key) if one.key == path.key
-        ]
+        found = [meta.changed for meta in self._client.list(path.key).values()]
+        if not found:
+            beside = self._client.list(path.parent.key)
+            found = [meta.changed for key, meta in beside.items() if key == path.key]
         return time.time() - max(found, default=0.0)
 
     # -- the rest --------------------------------------------------------------------------

@@ -224,7 +224,7 @@ class Underway(Single):
         self._source, self._columns, self._root, self._count = source, columns, root, count
         self._sizes = sizes
         self.plan = plan = plan_fetch(columns, file, low, high, rules, cut)
-        reads, ranges = plan.reads, len(plan.start)
+        reads, ranges = plan.reads, len(file)
         self._ranges = ranges_of(columns, reads)
         self._read, self._low, self._high = (
             x.tolist() for x in (reads.read, reads.low, reads.high)

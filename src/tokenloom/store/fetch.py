@@ -72,24 +72,12 @@ class ReadCounters:
     requests: int = 0
     cached_bytes: int = 0
 
-    def add(
-        self,
-        examples: int,
-        unique: int,
-        ranges: int,
-        read_ops: int,
-        size: int,
-        useful: int,
-        retries: int = 0,
-    ) -> None:
+    def add(self, examples: int, unique: int, took: Took) -> None:
         """Add the counts of one request to these."""
         self.examples += examples
         self.unique_examples += unique
-        self.ranges += ranges
-        self.read_ops += read_ops
-        self.bytes += size
-        self.useful_bytes += useful
-        self.retries += retries
+        for name, count in zip(took._fields, took, strict=True):
+            setattr(self, name, getattr(self, name) + count)
 
     def add_traffic(self, requests: int, retries: int, cached_bytes: int) -> None:
         """Add what a source took of a network."""
@@ -178,15 +166,12 @@ class FetchPlan(NamedTuple):
 
     Attributes:
         reads: the reads, and how they make up the ranges and, after these, the doubtful chunks.
-        start, stop: addresses of the ranges [N].
         doubt_file, doubt_chunk: the chunks that must be checked.
         wanted: pieces of `reads` that belong to the ranges; those of the chunks follow.
         took: what it costs.
     """
 
     reads: coalesce.ReadPlan
-    start: Int64
-    stop: Int64
     doubt_file: Int64
     doubt_chunk: Int64
     wanted: int
@@ -225,7 +210,7 @@ def plan_fetch(
     exact = alone or (not len(doubt) and not rules.gap)  # then every byte read was asked for
     useful = total if exact else _covered(start, stop)
     took = Took(reads.runs, len(reads.start), total, useful)
-    return FetchPlan(reads, start, stop, doubt_file, doubt_chunk, wanted, took)
+    return FetchPlan(reads, doubt_file, doubt_chunk, wanted, took)
 
 
 def fetch(
@@ -246,13 +231,13 @@ def fetch(
     given, unless chunks that must be checked make the largest range longer.
     """
     item = columns[0].dtype.itemsize
-    whole = plan_fetch(columns, file, low, high, rules, cut)
-    plan, start, _, doubt_file, doubt_chunk, wanted, took = whole
+    planned = plan_fetch(columns, file, low, high, rules, cut)
+    plan, doubt_file, doubt_chunk, wanted, took = planned
     ranges = ranges_of(columns, plan)
     buffers = read_exactly(source, ranges, root)
     if len(doubt_chunk):
         with checking(source, ranges):
-            _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
+            _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(file), buffers, root)
     typed = [buffer.view(columns[0].dtype) for buffer in buffers]
     if len(buffers) == wanted == len(plan.request):
         return [typed[read] for read in plan.read.tolist()], took

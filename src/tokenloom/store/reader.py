@@ -459,7 +459,7 @@ class Reader:
 
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
-            self._counters[column not in self._per_token].add(examples, unique, *took)
+            self._counters[column not in self._per_token].add(examples, unique, took)
 
 
 def open_reader(
