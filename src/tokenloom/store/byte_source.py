@@ -57,11 +57,12 @@ class ByteSource(Protocol):
     """Read-only bytes of the files of one store.
 
     A source that answers several requests at the same time may say how many, as `parallel`; blocks
-    are then fetched ahead of time by that many threads. One that learns the size of a file with
-    each answer may take the sizes that there must be (`expect`), instead of being asked for each;
-    one that is not a directory says what lists and reads its small files (`listing`); one that
-    reaches over a network says what that took (`traffic`), and what it gives is checked each time;
-    one that keeps copies can drop those of some ranges (`drop`).
+    are then fetched ahead of time by that many threads, and what it gives is checked each time. One
+    that learns the size of a file with each answer may take the sizes that there must be
+    (`expect`), instead of being asked for each; one that is not a directory says what lists and
+    reads its small files (`listing`); one that reaches over a network says what that took
+    (`traffic`), and what it gives is checked each time; one that keeps copies can drop those of
+    some ranges (`drop`).
     """
 
     def size(self, name: str) -> int | None:
