@@ -34,38 +34,6 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, choices
 
-__all__ = [
-    "AS_IS",
-    "AsIs",
-    "Place",
-    "Url",
-    "by_name",
-    "check_between",
-    "check_names",
-    "check_options",
-    "count_of",
-    "expanded",
-    "field_names",
-    "given_fields",
-    "import_reference",
-    "integer",
-    "local_path",
-    "mapping",
-    "name_of",
-    "names_of",
-    "near_misses",
-    "number",
-    "number_map",
-    "one_of",
-    "pairs_of",
-    "part_of",
-    "place",
-    "reference_of",
-    "rounded",
-    "wrong",
-    "wrong_type",
-]
-
 
 def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuse options that do not exist, with the near miss.

@@ -23,8 +23,6 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, choices
 
-__all__ = ["BindError", "bind", "check_fields", "unbind"]
-
 T = TypeVar("T")
 
 

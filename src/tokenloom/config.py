@@ -30,8 +30,6 @@ from tokenloom.runfiles.text import Written, read_settings
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.coalesce import CAP_BYTES
 
-__all__ = ["check", "from_config", "is_description", "load"]
-
 log = logging.getLogger("tokenloom")
 
 

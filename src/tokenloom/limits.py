@@ -14,8 +14,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-__all__ = ["Limits", "limits", "set_limits"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["compiled", "plain"]
-
 
 def _found() -> Any:
     if os.environ.get("TOKENLOOM_NATIVE") == "0":

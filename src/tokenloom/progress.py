@@ -10,8 +10,6 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Counts up to `total`; use as a context manager.

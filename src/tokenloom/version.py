@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ORDER_VERSION"]
-
 ORDER_VERSION = 3  # part of every fingerprint; it changes when any order does
 
 __version__ = "0.1.0"

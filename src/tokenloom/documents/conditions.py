@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, choices
 from tokenloom.store.reader import Reader
 
-__all__ = ["Condition", "documents_where", "meeting", "parse_conditions"]
-
 Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]

@@ -22,8 +22,6 @@ from tokenloom.store.cache import BlockCache, Job
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
-__all__ = ["ChosenLine", "Line", "Stretches", "WholeLine"]
-
 Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]

@@ -38,8 +38,6 @@ from tokenloom.store.hashes import hash_blocks, starts_with
 from tokenloom.store.plan_cache import keep_list
 from tokenloom.store.reader import Reader
 
-__all__ = ["Selection", "choose", "choose_documents", "line_of", "tell_documents"]
-
 log = logging.getLogger("tokenloom")
 
 LOGGED = 1_000  # documents of a selection that are logged one by one; others are listed in a file

@@ -24,20 +24,6 @@ from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import check_seed
 from tokenloom.store.format import canonical
 
-__all__ = [
-    "MODES",
-    "Choice",
-    "KnownSplits",
-    "SelectSpec",
-    "SharedSplits",
-    "SplitSpec",
-    "describe_choice",
-    "listed",
-    "rebuild_choice",
-    "training_cutoff",
-    "with_selector",
-]
-
 MODES = ("first", "longest", "shortest", "random")
 
 SHORTAGES = ("error", "fewer", "backfill_longest")

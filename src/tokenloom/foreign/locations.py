@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Url, place
 from tokenloom.foreign.described import ForeignFolder, damaged
 from tokenloom.limits import limits
-from tokenloom.remote.client import Client, Meta, client_of
+from tokenloom.remote.backends import Meta
+from tokenloom.remote.client import Client, client_of
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.objects import as_stream
 from tokenloom.remote.source import RemoteSource

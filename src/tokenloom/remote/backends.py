@@ -33,8 +33,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tokenloom.arguments import Url
 from tokenloom.errors import ConfigError, MissingExtra
 
-__all__ = ["Backend", "Meta", "Reply", "backend_of"]
-
 T = TypeVar("T")
 
 

@@ -33,16 +33,6 @@ from tokenloom.store.handles import Single, lock_of
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = [
-    "Client",
-    "ClientSettings",
-    "Meta",
-    "Reply",
-    "Request",
-    "client_of",
-    "read_object",
-]
-
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds

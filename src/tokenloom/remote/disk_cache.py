@@ -59,8 +59,6 @@ from tokenloom.limits import limits
 from tokenloom.store.byte_source import Range, new_buffer
 from tokenloom.store.files import temporary_name
 
-__all__ = ["DiskCache", "PieceKey", "pieces_of", "read_aligned"]
-
 log = logging.getLogger("tokenloom")
 
 # without the locks of the system nothing is kept

@@ -24,8 +24,6 @@ from typing import NamedTuple
 
 from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound
 
-__all__ = ["Failure", "NameConflict", "ShortAnswer", "error_of", "failure_of"]
-
 
 class ShortAnswer(ConnectionError):
     """An answer that has fewer bytes than were asked for."""

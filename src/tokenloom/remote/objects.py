@@ -21,15 +21,6 @@ from tokenloom.arguments import Place, Url
 from tokenloom.errors import InputError, StoreCorrupt, StoreError
 from tokenloom.remote.client import Request, client_of
 
-__all__ = [
-    "FoundObject",
-    "RangedFile",
-    "as_stream",
-    "find_objects",
-    "first_bytes",
-    "open_ranged",
-]
-
 
 class FoundObject(NamedTuple):
     """An object that may be an input."""

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError
-from tokenloom.remote.client import Client, Reply, Request, client_of, read_object
+from tokenloom.remote.backends import Reply
+from tokenloom.remote.client import Client, Request, client_of, read_object
 from tokenloom.remote.disk_cache import DiskCache, PieceKey, pieces_of, read_aligned
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
@@ -37,8 +38,6 @@ from tokenloom.store.byte_source import ByteSource, LocalSource, Range
 from tokenloom.store.files import Files, temporary_name
 from tokenloom.store.handles import lock_of
 from tokenloom.store.reader import Reader, open_reader
-
-__all__ = ["RemoteSource", "open_place", "source_of"]
 
 Bytes = NDArray[np.uint8]
 

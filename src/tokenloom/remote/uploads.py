@@ -41,8 +41,6 @@ from tokenloom.store.files import (
 from tokenloom.store.handles import Single
 from tokenloom.store.snapshots import commit_record
 
-__all__ = ["RemoteFiles", "files_of", "read_whole", "write_whole"]
-
 FIRST, COMMIT = "crc32c/c/0", "shard.json"
 
 SLOWEST = 1 << 20  # bytes per second below which an upload is given up

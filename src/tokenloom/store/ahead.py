@@ -28,8 +28,6 @@ from tokenloom.store.fetch import FetchRules, joined, plan_fetch, ranges_of
 from tokenloom.store.handles import Pending, Single, lock_of
 from tokenloom.store.shard import Array, OpenColumn, check_chunk
 
-__all__ = ["Fetchers", "Underway", "in_turn", "read_through"]
-
 Bytes = NDArray[np.uint8]
 
 Int64 = NDArray[np.int64]

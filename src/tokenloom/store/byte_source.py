@@ -25,19 +25,6 @@ from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
-__all__ = [
-    "ByteSource",
-    "LocalSource",
-    "Range",
-    "Traffic",
-    "came_short",
-    "checking",
-    "drop_copies",
-    "new_buffer",
-    "parallel_reads",
-    "read_exactly",
-]
-
 Range = tuple[str, int, int]
 
 """(file name relative to the store, first byte, number of bytes)."""

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.store.handles import Pending, lock_of
 
-__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "Job", "process_cache"]
-
 DEFAULT_CACHE_BYTES = 640 << 20
 
 Block = NDArray[np.generic]

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CAP_BYTES", "FILE_SHIFT", "ReadPlan", "plan", "union"]
-
 Int64 = NDArray[np.int64]
 
 FILE_SHIFT = 40

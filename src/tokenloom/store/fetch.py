@@ -28,19 +28,6 @@ from tokenloom.store.byte_source import (
 )
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 
-__all__ = [
-    "FetchPlan",
-    "FetchRules",
-    "ReadCounters",
-    "Took",
-    "distinct",
-    "fetch",
-    "fetch_stretch",
-    "joined",
-    "plan_fetch",
-    "ranges_of",
-]
-
 Int64 = NDArray[np.int64]
 
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1

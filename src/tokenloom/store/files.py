@@ -25,18 +25,6 @@ from tokenloom.arguments import Place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.store.handles import Single
 
-__all__ = [
-    "FOLDER",
-    "LOCAL",
-    "OTHER",
-    "Files",
-    "LocalFiles",
-    "OutFile",
-    "publish_file",
-    "replace_file",
-    "temporary_name",
-]
-
 TEMPORARY_PREFIX = ".tmp-"
 
 TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")  # exactly what `temporary_name` gives

@@ -37,33 +37,6 @@ from tokenloom.bind import BindError, bind, unbind
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import zarr
 
-__all__ = [
-    "CHUNK_TOKENS",
-    "GROUP_DOCUMENTS",
-    "INNER",
-    "LOSS_COLUMNS",
-    "MAX_INNER",
-    "MAX_RECORD_BYTES",
-    "SHARD_DOCUMENTS",
-    "SHARD_TOKENS",
-    "Column",
-    "FileRecord",
-    "Manifest",
-    "Part",
-    "ShardEntry",
-    "ShardRecord",
-    "TokenizerRecord",
-    "canonical",
-    "content_digest",
-    "group_count",
-    "inner_of",
-    "read_json",
-    "seal",
-    "token_dtype",
-    "unknown_groups",
-    "unseal",
-]
-
 T = TypeVar("T")
 
 FORMAT: Final = "tokenloom-store"

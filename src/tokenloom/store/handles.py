@@ -41,8 +41,6 @@ from typing import (
 # module held in the child, so whatever reading needs is imported before there are such threads.
 import numpy.ma  # noqa: F401
 
-__all__ = ["LockOwner", "Pending", "Single", "ThreadOwner", "lazy", "lock_of"]
-
 T = TypeVar("T")
 
 LOOK_AGAIN = 0.2  # seconds until a waiting thread asks by itself whether there is news

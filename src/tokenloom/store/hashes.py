@@ -48,23 +48,6 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.reader import Reader
 
-__all__ = [
-    "BUDGET_BYTES",
-    "DocumentHasher",
-    "column_kind",
-    "equal_documents",
-    "find_hash",
-    "group_digests",
-    "hash_blocks",
-    "hash_columns",
-    "hash_ids",
-    "hex_of",
-    "records",
-    "starts_with",
-    "stored_hashes",
-    "with_digest",
-]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

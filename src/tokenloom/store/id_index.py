@@ -30,8 +30,6 @@ from tokenloom.store.metadata import id_text
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["build_index", "find_id"]
-
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from tokenloom.limits import limits
 from tokenloom.store.reader import Reader
 
-__all__ = ["Doubling", "LengthCounts", "count_lengths", "count_pieces"]
-
 Int64 = NDArray[np.int64]
 
 

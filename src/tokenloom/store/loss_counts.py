@@ -25,8 +25,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["LOSS_VALUES", "LossCounter", "first_wrong_loss", "loss_counts", "trained_tokens"]
-
 Int64 = NDArray[np.int64]
 
 LOSS_VALUES = {"loss_mask": "0 or 1", "loss_weights": "0, or 1e-45 to 3.4e+38"}

@@ -28,22 +28,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import MissingExtra, StoreCorrupt
 from tokenloom.store.handles import Single, lock_of
 
-__all__ = [
-    "GROUP",
-    "MAX_DEPTH",
-    "RESERVED",
-    "DocumentsReader",
-    "arrow_array",
-    "cell_of",
-    "encode_documents",
-    "file_name",
-    "id_text",
-    "id_texts",
-    "json_line",
-    "kinds_of",
-    "unstorable",
-]
-
 GROUP = 8192  # documents per Parquet row group
 
 MAX_LINES_BYTES = 256 << 20  # metadata of one shard: the writer starts another one there

@@ -22,8 +22,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.shard import corrupt
 
-__all__ = ["Offsets"]
-
 Int64 = NDArray[np.int64]
 
 Read = Callable[[int, int, int], NDArray[Any]]

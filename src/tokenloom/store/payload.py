@@ -37,8 +37,6 @@ from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import PAGE_BYTES, OpenColumn, corrupt
 
-__all__ = ["InFiles", "Payloads", "adopt", "page_sums", "payloads_of", "read_failed"]
-
 Int64 = NDArray[np.int64]
 
 DAMAGED = -2  # as in src/native/_payload.h

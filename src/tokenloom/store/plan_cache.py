@@ -40,21 +40,6 @@ from tokenloom.errors import TokenloomError
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.version import ORDER_VERSION
 
-__all__ = [
-    "ENTRY",
-    "Parts",
-    "cache_dir",
-    "forget",
-    "keep_list",
-    "recall",
-    "recall_parts",
-    "remember",
-    "remember_array",
-    "remember_parts",
-    "remembered_array",
-    "with_table",
-]
-
 MAX_BYTES = 16 << 30
 
 PART_BYTES = 256 << 20  # of a list of integers

@@ -53,8 +53,6 @@ from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenColumn, OpenShard, are_plain, open_shard, read_checked
 
-__all__ = ["Reader", "open_reader"]
-
 Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]

@@ -27,19 +27,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store import zarr
 from tokenloom.store.byte_source import ByteSource, checking, read_exactly
 
-__all__ = [
-    "PAGE_BYTES",
-    "OpenColumn",
-    "OpenShard",
-    "PageSums",
-    "are_plain",
-    "check_chunk",
-    "corrupt",
-    "decode_chunk",
-    "open_shard",
-    "read_checked",
-]
-
 Array = NDArray[np.generic]
 
 PAGE_BYTES = 4096

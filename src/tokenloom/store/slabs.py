@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from tokenloom.store.handles import Single, lock_of
 
-__all__ = ["LARGE", "PAGE", "SAFE", "Region", "SlabPool"]
-
 PAGE = 4096
 
 SAFE = 64

@@ -22,25 +22,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, checking, read_exactly
 from tokenloom.store.files import LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
 
-__all__ = [
-    "InputList",
-    "InputRecord",
-    "Snapshot",
-    "beyond",
-    "beyond_line",
-    "check_sizes",
-    "commit_record",
-    "current",
-    "inputs_of",
-    "is_store_name",
-    "load",
-    "match_sizes",
-    "numbers",
-    "published_sizes",
-    "read_inputs",
-    "read_sidecar",
-]
-
 log = logging.getLogger("tokenloom")
 
 

@@ -40,8 +40,6 @@ from tokenloom.store.payload import page_sums
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import PAGE_BYTES, PageSums
 
-__all__ = ["VerifyReport", "verify"]
-
 SHARDS_AT_ONCE = 4  # in a bucket, where each has dozens of small requests
 
 Tick = Callable[[int], None]

@@ -31,8 +31,6 @@ from tokenloom.store.id_index import build_index
 from tokenloom.store.loss_counts import LossCounter
 from tokenloom.store.shard import PageSums
 
-__all__ = ["ShardWriter", "publish_manifest", "publish_sidecar", "shard_entry"]
-
 Array = NDArray[Any]
 
 

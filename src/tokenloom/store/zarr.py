@@ -22,17 +22,6 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "CODECS",
-    "CRC",
-    "crc32c",
-    "decode_index",
-    "encode_index",
-    "index_bytes",
-    "inner_chunks",
-    "metadata",
-]
-
 INDEX_ENTRY = 16  # bytes: u64 offset, u64 length
 
 CRC = 4  # bytes
