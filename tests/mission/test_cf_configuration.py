@@ -1151,6 +1151,22 @@ def steps(run):
 
 
 @pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", "[[5, 1]]"),
+        ("accumulate", 0),
+        ("prefetch", -1),
+        ("patience", 0),
+    ],
+)
+def test_cf_17_a_setting_that_no_loader_takes_is_refused_with_the_file(run_file, setting, value):
+    message = refusal(tl.load, run_file, overrides=[f"loader.{setting}={value}"])
+    assert f"loader.{setting}" in message
+    assert tl.load(run_file, overrides=["loader.accumulate=1", "loader.prefetch=0"]).file
+
+
+@pytest.mark.parametrize(
     ("override", "expected"),
     [
         ("loader.batch_size=3", [3, 3, 3]),  # 15 tokens are 7 rows of 2; the last step is padded
