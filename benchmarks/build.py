@@ -26,10 +26,8 @@ from typing import Any
 from unittest import mock
 
 import tokenloom as tl
-from benchmarks import stages
 from benchmarks.clock import (
     Case,
-    Row,
     Table,
     Timing,
     against,
@@ -39,20 +37,17 @@ from benchmarks.clock import (
     rate,
     timed,
     timing_of,
-    total,
     want,
 )
 from benchmarks.corpus import Corpus, find_text, train_tokenizer, write_jsonl
 from tokenloom.ingest import encode as encode_module
 from tokenloom.ingest.crew.worker import close_resting
-from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
-from tokenloom.tokenizer.fast import GPT2_PATTERN
 
 __all__ = ["SIZES", "run"]
 
 MB = 1e6
 
-GOALS = {"tiktoken": 1.15, "reference": 1.1}  # of the bare loop
+GOAL = 1.1  # of the bare loop of the reference
 LARGE, GAIN = 1_000_000_000, 1.5  # bytes from which on two workers are to be this much faster
 
 
@@ -61,7 +56,6 @@ class Size:
     """How much text each engine gets, in bytes, and how often."""
 
     corpus: int
-    tiktoken: int
     reference: int
     training: int
     vocab_size: int
@@ -72,7 +66,6 @@ class Size:
 SIZES = {
     "tiny": Size(
         corpus=200_000,
-        tiktoken=100_000,
         reference=20_000,
         training=100_000,
         vocab_size=400,
@@ -81,7 +74,6 @@ SIZES = {
     ),
     "small": Size(
         corpus=30_000_000,
-        tiktoken=10_000_000,
         reference=2_000_000,
         training=5_000_000,
         vocab_size=32_000,
@@ -89,7 +81,6 @@ SIZES = {
     ),
     "default": Size(
         corpus=200_000_000,
-        tiktoken=40_000_000,
         reference=10_000_000,
         training=20_000_000,
         vocab_size=32_000,
@@ -97,7 +88,6 @@ SIZES = {
     ),
     "full": Size(
         corpus=240_000_000,
-        tiktoken=200_000_000,
         reference=20_000_000,
         training=20_000_000,
         vocab_size=32_000,
@@ -105,7 +95,6 @@ SIZES = {
     ),
     "huge": Size(
         corpus=LARGE,
-        tiktoken=0,
         reference=0,
         training=20_000_000,
         vocab_size=32_000,
@@ -115,7 +104,7 @@ SIZES = {
 
 
 def run(folder: Path, size: str, command: str) -> list[Table]:
-    """The tables of building: engines against bare loops, and where the CPU goes."""
+    """The tables of building: engines against bare loops, and what workers gain."""
     # read by the libraries when they are first used; the workers of a build set them, too
     os.environ["RAYON_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -127,18 +116,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     bench = _Bench(folder, tokenizer, corpus, how.rounds)
     if size == "huge":
         return [_large(bench, corpus, how, command)]
-    for engine in ("tiktoken", "reference"):  # imports are no start-up of a build
-        interleave({engine: bench.build(bench.empty, engine)}, 1, warm_up=False)
-    notes = _notes(corpus, how)
-    tiktoken = _engine_table(bench, "tiktoken", how.tiktoken, command, notes)
-    reference = _engine_table(bench, "reference", how.reference, command, [])
-    tables = [tiktoken, reference]
+    interleave({"imports": bench.build(bench.empty, "reference")}, 1, warm_up=False)
+    tables = [_reference_table(bench, how.reference, command, _notes(corpus, how))]
     if importlib.util.find_spec("fastokens"):
         tables.append(_fast_table(bench, how, command))
         tables.append(_workers_table(bench, "fast", how.corpus, command))
-    tables.append(_workers_table(bench, "tiktoken", how.tiktoken, command))
     tables.append(_several_table(bench, how.reference, command))
-    tables.append(_stages_table(bench, how.tiktoken, command))
     return tables
 
 
@@ -162,9 +145,8 @@ def _notes(corpus: Corpus, how: Size) -> list[str]:
         f"{len(corpus.texts):,} documents of {total / len(corpus.texts):,.0f} bytes on average."
     )
     shares = (
-        f"tiktoken gets the first {how.tiktoken / MB:g} MB, the reference the first "
-        f"{how.reference / MB:g} MB; {how.vocab_size:,} tokens were trained on the last "
-        f"{how.training / MB:g} MB."
+        f"The reference gets the first {how.reference / MB:g} MB; {how.vocab_size:,} tokens were "
+        f"trained on the last {how.training / MB:g} MB."
     )
     return [text, shares]
 
@@ -239,27 +221,6 @@ class _Bench:
 # -- engines against bare loops ------------------------------------------------------------
 
 
-def _bare_tiktoken(payload: bytes) -> Callable[[Sequence[str]], None]:
-    """The library tiktoken from a tokenizer.json, with nothing around it."""
-    import tiktoken
-
-    model = json.loads(payload)["model"]
-    merged = (
-        "".join(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]
-    )
-    tokens = dict.fromkeys([*BYTE_OF_SYMBOL, *merged])
-    ranks = {bytes(BYTE_OF_SYMBOL[s] for s in token): rank for rank, token in enumerate(tokens)}
-    encoding = tiktoken.Encoding(
-        "bare", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={}
-    )
-
-    def encode(texts: Sequence[str]) -> None:
-        for text in texts:
-            encoding.encode_ordinary(text)
-
-    return encode
-
-
 def _bare_reference(payload: bytes) -> Callable[[Sequence[str]], None]:
     """The tokenizers library, in batches of the size of a block, ids taken out."""
     from tokenizers import Tokenizer
@@ -295,7 +256,7 @@ def _bare_fast(payload: bytes) -> Callable[[Sequence[str]], None]:
     return encode
 
 
-BARE = {"tiktoken": _bare_tiktoken, "reference": _bare_reference, "fast": _bare_fast}
+BARE = {"reference": _bare_reference, "fast": _bare_fast}
 
 
 def _bare(bench: _Bench, engine: str, wanted: int) -> Case:
@@ -337,7 +298,8 @@ def _beside(bench: _Bench, path: Path, engine: str) -> tuple[Timing, Timing]:
     return timing_of(builds), timing_of(bares)
 
 
-def _engine_table(bench: _Bench, engine: str, wanted: int, command: str, notes: list[str]) -> Table:
+def _reference_table(bench: _Bench, wanted: int, command: str, notes: list[str]) -> Table:
+    engine = "reference"
     path, megabytes = bench.file(wanted)
     start = interleave({"empty": bench.build(bench.empty, engine)}, bench.rounds)["empty"]
     whole, bare_time = _beside(bench, path, engine)
@@ -348,7 +310,7 @@ def _engine_table(bench: _Bench, engine: str, wanted: int, command: str, notes: 
     rows = [
         bare,
         against(cost("pipeline without start-up, CPU", net, 1, "s"), bare, "bare"),
-        want(amount("  the same, median of the rounds", ratio, "x bare"), "<=", GOALS[engine]),
+        want(amount("  the same, median of the rounds", ratio, "x bare"), "<=", GOAL),
         cost("start-up, CPU", start, 1, "s"),
         rate("bare encoder loop", bare_time, megabytes, "MB/CPU-s"),
         rate("pipeline without start-up", net, megabytes, "MB/CPU-s"),
@@ -360,36 +322,27 @@ def _engine_table(bench: _Bench, engine: str, wanted: int, command: str, notes: 
 
 
 def _fast_table(bench: _Bench, how: Size, command: str) -> Table:
-    path, megabytes = bench.file(how.tiktoken)
-    whole, more = bench.file(how.corpus)
+    path, megabytes = bench.file(how.corpus)
     timing = interleave(
         {
-            "slow": bench.build(path, "tiktoken"),
-            "slow empty": bench.build(bench.empty, "tiktoken"),
-            "fast": bench.build(whole, "fast"),
+            "fast": bench.build(path, "fast"),
             "empty": bench.build(bench.empty, "fast"),
             "bare": _bare(bench, "fast", how.corpus),
         },
         max(1, bench.rounds - 1),
         warm_up=False,
     )
-    slow_net, net = timing["slow"].less(timing["slow empty"]), timing["fast"].less(timing["empty"])
-    slow = rate(
-        f"pipeline, tiktoken, {megabytes:.0f} MB, no start-up", slow_net, megabytes, "MB/CPU-s"
-    )
-    fast = rate("pipeline, fast, no start-up", net, more, "MB/CPU-s")
-    with_start = rate("pipeline, fast, with start-up", timing["fast"], more, "MB/CPU-s")
+    net = timing["fast"].less(timing["empty"])
     bare = cost("bare fastokens, CPU", timing["bare"], 1, "s")
     rows = [
-        slow,
-        want(against(fast, slow, "tiktoken"), ">=", 8, of_ratio=True),
-        against(with_start, slow, "tiktoken"),
-        rate("pipeline, fast, no start-up", net, bench.tokens[whole.name] / MB, "Mtok/CPU-s"),
-        cost("start-up, CPU", timing["empty"], 1, "s"),
         bare,
         against(cost("pipeline, fast, no start-up, CPU", net, 1, "s"), bare, "bare"),
+        cost("start-up, CPU", timing["empty"], 1, "s"),
+        rate("pipeline, fast, no start-up", net, megabytes, "MB/CPU-s"),
+        rate("pipeline, fast, with start-up", timing["fast"], megabytes, "MB/CPU-s"),
+        rate("pipeline, fast, no start-up", net, bench.tokens[path.name] / MB, "Mtok/CPU-s"),
     ]
-    title = f"build, engine fast: {more:.1f} MB, one process"
+    title = f"build, engine fast: {megabytes:.1f} MB, one process"
     return Table(title=title, command=command, rows=rows)
 
 
@@ -426,8 +379,8 @@ def _several_table(bench: _Bench, wanted: int, command: str) -> Table:
     path, megabytes = bench.file(wanted)
     timing = interleave(
         {
-            "shared": bench.build(path, "tiktoken", workers=2, times=4),
-            "new": bench.build(path, "tiktoken", workers=2, times=4, shared=False),
+            "shared": bench.build(path, "reference", workers=2, times=4),
+            "new": bench.build(path, "reference", workers=2, times=4, shared=False),
         },
         max(1, bench.rounds - 1),
         warm_up=False,
@@ -435,28 +388,5 @@ def _several_table(bench: _Bench, wanted: int, command: str) -> Table:
     new = cost("new workers for each build, CPU", timing["new"], 1, "s")
     shared = cost("workers rest between the builds, CPU", timing["shared"], 1, "s")
     rows = [new, want(against(shared, new, "new"), "<=", 1, of_ratio=True)]
-    title = f"build, four times {megabytes:.2f} MB with two workers, engine tiktoken"
+    title = f"build, four times {megabytes:.2f} MB with two workers, engine reference"
     return Table(title=title, command=command, rows=rows)
-
-
-# -- where the CPU goes --------------------------------------------------------------------
-
-
-def _stages_table(bench: _Bench, wanted: int, command: str) -> Table:
-    path, megabytes = bench.file(wanted)
-    found = stages.measure(path, bench.tokenizer, bench.place(), bench.rounds)
-    bare = cost(
-        "bare tiktoken loop",
-        interleave({"bare": _bare(bench, "tiktoken", wanted)}, 1, warm_up=False)["bare"],
-        1,
-        "s",
-    )
-
-    def row(what: str, took: Timing) -> Row:
-        return against(cost(what, took, 1, "s"), bare, "bare")
-
-    rows = [bare, *(row(what, found[name]) for name, what in stages.STAGES.items())]
-    rows.append(row("all that is added", total(found[name] for name in stages.STAGES)))
-    title = f"build, where the CPU goes beside the encoder: {megabytes:.1f} MB"
-    notes = ["Each stage by itself, with an encoder that costs nothing; best of every block."]
-    return Table(title=title, command=command, rows=rows, notes=notes)

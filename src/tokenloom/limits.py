@@ -114,7 +114,6 @@ class Limits:
     spool_read_bytes: int = 1 << 20
     encode_batch_texts: int = 256
     encode_batch_characters: int = 1 << 16
-    probe_chunk_characters: int = 1 << 15
 
     # questions and audits
     digest_chunk_examples: int = 1024

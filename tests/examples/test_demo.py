@@ -134,6 +134,6 @@ def test_training_has_no_randomness_and_suits_the_fast_engine(tmp_path):
         train(texts, path, vocab_size=400)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     records = [{"text": text} for text in texts]
-    store = tl.build(records, tmp_path / "store", tokenizer=paths[0], engine="tiktoken")
+    store = tl.build(records, tmp_path / "store", tokenizer=paths[0], engine="fast")
     assert store.tokenizer.token_strings([store.tokenizer.eos]) == [EOS]
     assert store.tokenizer.decode(store.document(7)[:-1]) == texts[7]

@@ -104,10 +104,9 @@ def build_store(
         parse_special: text that spells a special token becomes that token; otherwise it stays
             text, which is the safe choice for training data. A message that spells one is refused
             unless this is True.
-        engine: "auto" (an exact accelerator where its conditions hold), "reference" (the
-            tokenizers library), "tiktoken", or "fast" (fastokens; extra `fast`). Accelerators are
-            checked against the reference while they run, and the engine is part of the
-            fingerprint.
+        engine: "auto" (fastokens where it can be trusted), "reference" (the tokenizers library), or
+            "fast" (fastokens). It is checked against the reference while it runs, and a difference
+            stops the build; the engine is part of the fingerprint.
         verify_all: check every document against the reference, not one in a thousand.
         filter: called with each record; the record is kept if the result is true.
         transform: called with each record; returns the record to use, or None to drop it.

@@ -11,7 +11,6 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,14 +32,16 @@ from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
 from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
+from tokenloom.tokenizer.accelerate import AcceleratedEncoder, EngineDisagrees
 from tokenloom.tokenizer.chat.conversation import BadChat, Chat, ChatJob, ChatReader, a_kind
 from tokenloom.tokenizer.chat.token_weights import EncodedChats, Placer, encode_chats
 from tokenloom.tokenizer.encoders import Encoded, Encoder
-from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
 __all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "bad_records", "encode_block"]
 
 Array = NDArray[Any]
+
+CHECKED_CHARACTERS = 1 << 18  # of the first documents, which an accelerator must agree on
 
 _Result = TypeVar("_Result", Encoded, EncodedChats)
 
@@ -83,8 +84,7 @@ class Job:
 class Kitchen:
     """The live things a worker needs: encoders and hooks."""
 
-    encoder: Encoder | GuardedEncoder | None = None
-    reference: Encoder | None = None
+    encoder: Encoder | None = None
     filter: Callable[[dict[str, Any]], Any] | None = None
     transform: Callable[[dict[str, Any]], Any] | None = None
     chats: ChatReader | None = None
@@ -105,7 +105,6 @@ class EncodedBlock:
         counts: records seen in each piece, blank and bad ones included.
         errors: (piece, record, message) of records that could not be used.
         filtered: records that the hooks dropped.
-        disagreement: what an accelerated encoder did differently, or None.
         notes: (piece, record, what) of records that were used, but not as they were.
         fatal: (piece, record, message) of a record whose ids no build may keep, or None.
     """
@@ -119,13 +118,12 @@ class EncodedBlock:
     counts: list[int]
     errors: list[tuple[int, int, str]]
     filtered: int = 0
-    disagreement: str | None = None
     notes: list[tuple[int, int, str]] = field(default_factory=list)
     fatal: tuple[int, int, str] | None = None
 
 
 def encode_block(
-    job: Job, kitchen: Kitchen, inputs: Sequence[Input], number: int, block: Block, *, slow: bool
+    job: Job, kitchen: Kitchen, inputs: Sequence[Input], number: int, block: Block
 ) -> EncodedBlock:
     """The documents of block `number`.
 
@@ -135,7 +133,6 @@ def encode_block(
         inputs: all inputs of the build.
         number: the block's number, which with `job.sample_key` chooses the documents to check.
         block: what to read.
-        slow: use the reference encoder.
     """
     read = read_block(inputs, block, columns=_needed(job, kitchen))
     errors = list(read.errors)
@@ -171,12 +168,10 @@ def encode_block(
         if job.ids_key is not None:
             _take_ids(job, kept, result)
         elif job.chat is not None:
-            _encode_chats(job, kitchen, kept, number, result, slow)
+            _encode_chats(job, kitchen, kept, number, result)
         else:
-            _encode_texts(job, kitchen, kept, number, result, slow)
+            _encode_texts(job, kitchen, kept, number, result)
         _check_ids(job, result)
-    except EngineDisagrees as error:
-        result.disagreement = str(error)
     except _Fatal as error:
         result.fatal = error.where
     return result
@@ -284,20 +279,15 @@ def _encode_texts(
     records: list[dict[str, Any]],
     number: int,
     result: EncodedBlock,
-    slow: bool,
 ) -> None:
     assert job.text_key is not None  # a job has texts, conversations or ids
     texts = [record[job.text_key] for record in records]
-    encoder = kitchen.reference if slow else kitchen.encoder
+    encoder = kitchen.encoder
     assert encoder is not None  # a job with texts has one
-    # keyed: which documents are checked must not follow their order
-    places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
+    keys = _sample_keys(job, number, texts)
 
-    def encode(some: Sequence[int] | slice) -> Encoded:
-        chosen = texts[some] if isinstance(some, slice) else [texts[i] for i in some]
-        if isinstance(encoder, GuardedEncoder):
-            return encoder.encode(chosen, draws(job.sample_key, places[some]))
-        return encoder.encode(chosen)
+    def encode(some: Sequence[int]) -> Encoded:
+        return _checked(encoder, [texts[i] for i in some], keys, some, result)
 
     encoded = _tried(encode, records, result)
     result.ids, result.lengths = _with_specials(encoded.ids, encoded.lengths, job.bos, job.eos)
@@ -309,20 +299,18 @@ def _encode_chats(
     chats: list[Chat],
     number: int,
     result: EncodedBlock,
-    slow: bool,
 ) -> None:
     """Conversations, with what is trained on in the column that the job names."""
     assert job.chat is not None  # it is called for conversations
-    encoder = kitchen.reference if slow else kitchen.encoder
+    encoder = kitchen.encoder
     assert encoder is not None  # a job with conversations has one
-    places = np.arange(len(chats), dtype=np.uint64) + np.uint64(number << 32)
+    keys = _sample_keys(job, number, [chat.text for chat in chats])
 
-    def encode(some: Sequence[int] | slice) -> EncodedChats:
-        chosen = chats[some] if isinstance(some, slice) else [chats[i] for i in some]
-        wholes: Callable[[Sequence[str]], Encoded] = encoder.encode
-        if isinstance(encoder, GuardedEncoder):  # conversations are sampled, beginnings are not
-            wholes = partial(encoder.encode, keys=draws(job.sample_key, places[some]))
-        ended = job.eos is not None
+    def encode(some: Sequence[int]) -> EncodedChats:
+        def wholes(texts: Sequence[str]) -> Encoded:  # these are checked, beginnings are not
+            return _checked(encoder, texts, keys, some, result)
+
+        chosen, ended = [chats[i] for i in some], job.eos is not None
         return encode_chats(chosen, wholes, encoder.encode, kitchen.place, ended=ended)
 
     found = _tried(encode, chats, result)
@@ -337,11 +325,40 @@ def _encode_chats(
     result.columns = {job.chat.column: weights.astype(job.columns[job.chat.column])}
 
 
+def _sample_keys(job: Job, number: int, texts: Sequence[str]) -> NDArray[np.uint64]:
+    """What decides which documents of a block an accelerator is checked on.
+
+    Keyed, as it must not follow their order; the first ones of a build are always checked.
+    """
+    places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
+    keys = draws(job.sample_key, places)
+    if number == 0:
+        characters = np.cumsum([len(text) for text in texts])
+        keys[: int(np.searchsorted(characters, CHECKED_CHARACTERS, side="right"))] = 0
+    return keys
+
+
+def _checked(
+    encoder: Encoder,
+    texts: Sequence[str],
+    keys: NDArray[np.uint64],
+    documents: Sequence[int],
+    result: EncodedBlock,
+) -> Encoded:
+    """The ids of some documents of a block; ends the build where an accelerator differs."""
+    if not isinstance(encoder, AcceleratedEncoder):
+        return encoder.encode(texts)
+    try:
+        return encoder.encode(texts, keys[list(documents)])
+    except EngineDisagrees as error:
+        raise _Fatal(result, documents[error.position], str(error)) from error
+
+
 def _tried(encode: Callable[[Any], _Result], documents: list[Any], result: EncodedBlock) -> _Result:
     """All documents encoded; those that cannot be become bad records."""
     try:
-        return encode(slice(None))
-    except (EngineDisagrees, MemoryError):
+        return encode(range(len(documents)))
+    except (_Fatal, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - `_encodable` raises it if nobody is to blame
         good = _encodable(encode, len(documents), result, error)
@@ -359,7 +376,7 @@ def _encodable(
         try:
             encode([document])
             good.append(document)
-        except (EngineDisagrees, MemoryError):
+        except (_Fatal, MemoryError):
             raise
         except TokenizerError as error:  # the ids of others would be as wrong
             raise _Fatal(result, document, str(error)) from error

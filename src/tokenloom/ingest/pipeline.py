@@ -19,7 +19,7 @@ from tokenloom.arguments import Place, Url, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
 from tokenloom.ingest.cluster.stretch_files import stretch_files
-from tokenloom.ingest.crew.executors import Crew, Executor
+from tokenloom.ingest.crew.executors import Crew
 from tokenloom.ingest.identity import duplicates_among, identify
 from tokenloom.ingest.inputs import Input, label
 from tokenloom.ingest.plan import (
@@ -59,8 +59,6 @@ from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
 __all__ = [
     "BuildMode",
-    "check_fits",
-    "differences",
     "drop_or_tell",
     "executor_for",
     "kept_skips",
@@ -69,6 +67,7 @@ __all__ = [
     "next_shard",
     "processes_of",
     "publish",
+    "refuse_other",
     "report_duplicates",
     "run_build",
 ]
@@ -173,14 +172,8 @@ def _needed(
     if before is not None and _is_done(plan, root, before, files):
         return None
     if before is not None and not mode.overwrite:
-        if not mode.append:
-            raise StoreExists(
-                f"{root}: a store is already here and differs in "
-                f"{differences(before.manifest.parts[0].settings, plan.settings)}. Build into "
-                "another directory, pass append=True to add to it, or overwrite=True to replace it."
-            )
+        refuse_other(root, before, plan, mode)
         snapshots.check_sizes(sizes_of(root, files), root, before.manifest)
-        check_fits(root, before.manifest, plan)
         duplicates += known_inputs(found, root, before.manifest)
     _committed(files, root, plan, before, overwrite=mode.overwrite)
     report_duplicates(duplicates, len(found), mode)
@@ -251,9 +244,14 @@ def known_inputs(found: Sequence[Input], root: Place, manifest: fmt.Manifest) ->
     ]
 
 
-def check_fits(root: Place, manifest: fmt.Manifest, plan: BuildPlan) -> None:
-    """What is appended must mean the same as what is there."""
-    old, new = manifest.parts[0].settings, plan.settings
+def refuse_other(root: Place, before: Snapshot, plan: BuildPlan, mode: BuildMode) -> None:
+    """Raise for another store than the one that is there, or for what does not fit an append."""
+    old, new = before.manifest.parts[0].settings, plan.settings
+    if not mode.append:
+        raise StoreExists(
+            f"{root}: a store is already here and differs in {differences(old, new)}. Build into "
+            "another directory, pass append=True to add to it, or overwrite=True to replace it."
+        )
     shared = ("tokenizer", "vocab_size", "columns", "chunk_tokens", "inner")
     changed = {key: old.get(key) for key in shared if old.get(key) != new.get(key)}
     if changed:
@@ -364,7 +362,7 @@ def _committed(
 @contextmanager
 def executor_for(
     plan: BuildPlan, workers: int | None, cursor: Cursor, total: int | None = None
-) -> Iterator[Executor]:
+) -> Iterator[Crew]:
     """Who encodes the blocks of a plan from a cursor on; `total` is bytes of input in all."""
     reason = plan.setup.stays_here()
     if workers is not None and workers > 1 and reason is not None:
@@ -389,7 +387,7 @@ def executor_for(
         executor.close(well=well)
 
 
-def processes_of(executor: Executor) -> str:
+def processes_of(executor: Crew) -> str:
     """How many processes encode, in words."""
     return "1 process" if executor.processes == 1 else f"{executor.processes} processes"
 

@@ -28,11 +28,10 @@ from tokenloom.ingest.inputs import MAX_RECORD_BYTES, Input, expand, known_encod
 from tokenloom.ingest.records import read_block
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata
+from tokenloom.tokenizer.accelerate import SAMPLE_RATE, AcceleratedEncoder, choose_engine
 from tokenloom.tokenizer.chat.conversation import ChatJob
 from tokenloom.tokenizer.chat.decide import ChatOptions, decide_chat, describe_chat
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
-from tokenloom.tokenizer.fast import choose_engine
-from tokenloom.tokenizer.guard import GuardedEncoder
 from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
 
 __all__ = [
@@ -47,11 +46,9 @@ __all__ = [
 
 log = logging.getLogger("tokenloom")
 
-ENGINES = ("auto", "reference", "tiktoken", "fast")
+ENGINES = ("auto", "reference", "fast")
 
 MOST_STRETCHES = 10_000
-
-SAMPLE_RATE = 1 / 1000
 
 GLANCE_BYTES = 1 << 16  # of input, in which the first record is usually found
 
@@ -328,23 +325,22 @@ def _engine(
     ids_key: str | None,
     rate: float,
     special: bool,
-) -> tuple[str, str, Encoder | GuardedEncoder | None]:
-    """The engine to use ("reference", "tiktoken", "fast"), its name with its version, itself."""
+) -> tuple[str, str, Encoder | None]:
+    """The engine to use ("reference", "fast"), its name with its version, itself."""
     if spec is None or ids_key is not None:
         return "reference", "none", None
-    if options.engine == "reference" or spec.kind != "tokenizers":
-        if options.engine not in ("auto", "reference"):
-            raise TokenizerError(
-                f"engine: found {options.engine!r}, which accelerates a tokenizer.json; the "
-                f"tokenizer {spec.name} is of kind {spec.kind}. Use engine='auto'."
-            )
-        plain = reference_encoder(spec, parse_special=special, live=live)
-        return "reference", f"{plain.engine} {plain.version}", plain
-    encoder, reason = choose_engine(spec, options.engine, parse_special=special, rate=rate)
-    if not isinstance(encoder, GuardedEncoder):
-        log.info("%s is encoded by the tokenizers library: %s", spec.name, reason)
-        return "reference", f"{encoder.engine} {encoder.version}", encoder
-    chosen = {"tiktoken": "tiktoken", "fastokens": "fast"}[encoder.engine]
+    if spec.kind == "tokenizers":
+        encoder, reason = choose_engine(spec, options.engine, parse_special=special, rate=rate)
+        if reason is not None:
+            log.info("%s is encoded by the tokenizers library: %s", spec.name, reason)
+    elif options.engine == "fast":
+        raise TokenizerError(
+            f"engine: found 'fast', which accelerates a tokenizer.json; the tokenizer {spec.name} "
+            f"is of kind {spec.kind}. Use engine='auto'."
+        )
+    else:
+        encoder = reference_encoder(spec, parse_special=special, live=live)
+    chosen = "fast" if isinstance(encoder, AcceleratedEncoder) else "reference"
     return chosen, f"{encoder.engine} {encoder.version}", encoder
 
 

@@ -1,8 +1,7 @@
 """Encoded blocks in, committed shards out, with a place to go on from after each.
 
 One idea: a *cursor* (block, document in the block) says where a shard starts. A shard is a pure
-function of the plan and its cursor, so it can be written again after a crash, or again with the
-reference encoder when an accelerated one was caught disagreeing.
+function of the plan and its cursor, so it can be written again after a crash.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place
 from tokenloom.errors import InputError, StoreExists, TokenizerError, sentence
-from tokenloom.ingest.crew.executors import Executor, Task
+from tokenloom.ingest.crew.executors import Crew, Task
 from tokenloom.ingest.cuts import Block, blocks
 from tokenloom.ingest.encode import EncodedBlock, bad_records
 from tokenloom.ingest.inputs import label
@@ -119,7 +118,7 @@ def _is_whole(folder: Place, record: fmt.ShardRecord, files: Files) -> bool:
 
 def write_shards(
     plan: BuildPlan,
-    executor: Executor,
+    executor: Crew,
     files: Files,
     root: Place,
     *,
@@ -134,25 +133,12 @@ def write_shards(
     Gives them, the last cursor, and what there is to tell of records that no shard has.
     """
     entries: list[fmt.ShardEntry] = []
-    stream = _Stream(plan, executor, bar, cursor, skips, slow=False)
+    stream = _Stream(plan, executor, bar, cursor, skips)
     while True:
-        number, start = first + len(entries), (stream.cursor, stream.skips)
-        try:
-            entry = _write_shard(stream, files, root, number, snapshot)
-        except _Disagreement as disagreement:
-            log.warning(
-                "shard %d is encoded again by the tokenizers library: %s", number, disagreement
-            )
-            stream = _Stream(plan, executor, bar, *start, slow=True)
-            entry = _write_shard(stream, files, root, number, snapshot)
-            stream = _Stream(plan, executor, bar, stream.cursor, stream.skips, slow=False)
+        entry = _write_shard(stream, files, root, first + len(entries), snapshot)
         if entry is None:
             return entries, stream.cursor, stream.skips
         entries.append(entry)
-
-
-class _Disagreement(Exception):
-    """An accelerated encoder differed from the reference in the shard being written."""
 
 
 @dataclass(slots=True)
@@ -160,11 +146,10 @@ class _Stream:
     """Encoded blocks from a cursor on; the cursor moves as documents are taken."""
 
     plan: BuildPlan
-    executor: Executor
+    executor: Crew
     bar: Progress
     cursor: Cursor
     skips: Skips
-    slow: bool
     documents: int = 0
     tokens: int = 0
     _current: tuple[Block, EncodedBlock] | None = None
@@ -178,7 +163,7 @@ class _Stream:
             plan.setup.inputs, first=first, since=plan.since, until=plan.until, block_bytes=size
         )
         tasks = enumerate(cut, first)
-        self._results = self.executor.run(iter(tasks), slow=self.slow)
+        self._results = self.executor.run(iter(tasks))
 
     def block(self) -> tuple[Block, EncodedBlock] | None:
         """The block under the cursor, or None at the end of the inputs."""
@@ -187,8 +172,6 @@ class _Stream:
             if found is None:
                 return None
             (_, block), encoded = found
-            if encoded.disagreement is not None:
-                raise _Disagreement(encoded.disagreement)
             self._report(block, encoded)
             self._current = block, encoded
         return self._current
@@ -315,11 +298,10 @@ def _write_shard(
             stream.take(count)
         if writer is None:
             return None
-        engine = "reference" if stream.slow else plan.engine
         progress = stream.cursor.as_progress()
         entry = writer.commit(
             fingerprint=plan.fingerprint,
-            engine=engine,
+            engine=plan.engine,
             progress=progress,
             snapshot=snapshot,
             skipped=stream.skips.packed(),

@@ -18,7 +18,7 @@ import zstandard
 
 from tokenloom.errors import StoreCorrupt
 
-__all__ = ["Skips", "Told", "read_skips", "reason_of"]
+__all__ = ["Skips", "Told", "read_skips"]
 
 MAX_PLACES = 100_000
 
@@ -58,7 +58,7 @@ class Skips:
         """With more places, which come in the order of inputs."""
         table, lines, listed = dict(self.table), list(self.places), self.listed
         for place in places:
-            reason = f"{place.kind}: {reason_of(place.message)}"
+            reason = f"{place.kind}: {_reason_of(place.message)}"
             if reason not in table and len(table) >= MAX_REASONS:
                 reason = f"{place.kind}: other reasons"
             records, inputs, last = table.get(reason, (0, 0, -1))
@@ -67,10 +67,6 @@ class Skips:
                 lines.append(_line(place, reason))
                 listed += 1
         return replace(self, table=table, places=tuple(lines), listed=listed)
-
-    def count(self, kind: str) -> int:
-        """Records of a kind."""
-        return sum(n for reason, (n, _, _) in self.table.items() if reason.startswith(kind + ":"))
 
     def packed(self) -> bytes:
         """The file of a shard; empty if there is nothing to tell."""
@@ -114,16 +110,16 @@ def read_skips(raw: bytes, path: str) -> Skips:
         ) from error
 
 
-def reason_of(message: str) -> str:
+def _reason_of(message: str) -> str:
     """A message without what differs from record to record.
 
-    >>> reason_of("not valid JSON (unexpected end, character 12) in '{', allowed: one object.")
+    >>> _reason_of("not valid JSON (unexpected end, character 12) in '{', allowed: one object.")
     'not valid JSON'
-    >>> reason_of("no key 'text'; the record has: body, lang.")
+    >>> _reason_of("no key 'text'; the record has: body, lang.")
     "no key 'text'"
-    >>> reason_of("not valid UTF-8: byte 0xe9 at byte 3 of the text.")
+    >>> _reason_of("not valid UTF-8: byte 0xe9 at byte 3 of the text.")
     'not valid UTF-8'
-    >>> reason_of("'loss_mask' has 3 values for 4 ids")
+    >>> _reason_of("'loss_mask' has 3 values for 4 ids")
     "'loss_mask' has N values for N ids"
     """
     head = re.split(r" \(|: |, allowed|, the most|; |\. ", message, maxsplit=1)[0]

@@ -25,7 +25,7 @@ One encoder belongs to one thread; any number of encoders may be in use.
 
 A list of ids becomes a NumPy array through ``array.fromlist``, which is several times as fast as
 ``np.array`` and ``np.fromiter``. ``encode_batch_fast`` of tokenizers tracks no offsets and takes
-0.8 to 0.85 of the time of ``encode_batch``; it is used where both give the same ids for probes.
+0.8 to 0.85 of the time of ``encode_batch``.
 Calls hold about 64 Ki characters, which bounds the memory of the library's results; how many texts
 share a call made 3 to 8 % of difference, not always in favour of many. `python -m benchmarks build`
 prints what encoding costs.
@@ -33,12 +33,11 @@ prints what encoding costs.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,6 @@ from tokenloom.limits import limits
 from tokenloom.tokenizer.decoders import decode, token_strings
 from tokenloom.tokenizer.find import LiveCallable, function_of
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
-from tokenloom.tokenizer.probes import ADVERSARIAL
 from tokenloom.tokenizer.spec import TokenizerSpec
 
 __all__ = [
@@ -58,15 +56,10 @@ __all__ = [
     "TextEncoder",
     "decode",
     "installed_version",
-    "no_panic",
     "reference_encoder",
     "refuse_surrogates",
     "token_strings",
 ]
-
-
-log = logging.getLogger("tokenloom")
-PROBED_TOKENS: Final = 1024
 
 
 class Encoded(NamedTuple):
@@ -119,13 +112,11 @@ class BatchEncoder:
         engine: name of the library that makes the ids.
         version: version of that library.
         encode_batch: the ids of each of several texts.
-        path: which function of the library is called.
     """
 
     engine: str
     version: str
     encode_batch: Callable[[Sequence[str]], Iterator[list[int]]]
-    path: str
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The ids of every text, in order."""
@@ -235,50 +226,22 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
 def _tokenizers(spec: TokenizerSpec, parse_special: bool) -> BatchEncoder:
     tokenizer = open_tokenizers(spec.payload, spec.name)
     tokenizer.encode_special_tokens = not parse_special
-    encode, path = tokenizer.encode_batch, "encode_batch"
-    problem = _objection_to_fast(tokenizer)
-    if problem is None:
-        encode, path = tokenizer.encode_batch_fast, "encode_batch_fast"
-    else:
-        log.warning("%s: encode_batch of tokenizers is used: %s", spec.name, problem)
 
     def encode_batch(texts: Sequence[str]) -> Iterator[list[int]]:
-        return (one.ids for one in encode(texts, add_special_tokens=False))
+        return (one.ids for one in tokenizer.encode_batch_fast(texts, add_special_tokens=False))
 
     version = installed_version("tokenizers")
-    return BatchEncoder(engine="tokenizers", version=version, encode_batch=encode_batch, path=path)
-
-
-def _objection_to_fast(tokenizer: Any) -> str | None:
-    """Why ``encode_batch_fast`` is not used: it is missing, or gives other ids for a probe."""
-    if not hasattr(tokenizer, "encode_batch_fast"):
-        return "this version has no encode_batch_fast"
-    probes = _probes(tokenizer)
-    fast = tokenizer.encode_batch_fast(probes, add_special_tokens=False)
-    slow = tokenizer.encode_batch(probes, add_special_tokens=False)
-    for probe, left, right in zip(probes, fast, slow, strict=True):
-        if left.ids != right.ids:
-            shown = ascii(probe if len(probe) <= 60 else probe[:57] + "…")
-            return f"encode_batch_fast gives other ids for {shown}"
-    return None
-
-
-def _probes(tokenizer: Any) -> list[str]:
-    """Texts that are hard to cut, the added tokens in text, and tokens of the vocabulary."""
-    added = [f"a{one.content} b" for one in tokenizer.get_added_tokens_decoder().values()]
-    tokens = sorted(tokenizer.get_vocab(with_added_tokens=False))
-    some = tokens[:: len(tokens) // PROBED_TOKENS + 1]
-    return [*ADVERSARIAL, *added[:PROBED_TOKENS], "".join(some), " ".join(some)]
+    return BatchEncoder(engine="tokenizers", version=version, encode_batch=encode_batch)
 
 
 def _tiktoken(spec: TokenizerSpec, parse_special: bool) -> Callable[[str], list[int]]:
     encoding = open_tiktoken(spec.payload)
     if parse_special:
-        return no_panic(partial(encoding.encode, allowed_special="all"))
-    return no_panic(encoding.encode_ordinary)
+        return _no_panic(partial(encoding.encode, allowed_special="all"))
+    return _no_panic(encoding.encode_ordinary)
 
 
-def no_panic(encode: Callable[[str], list[int]]) -> Callable[[str], list[int]]:
+def _no_panic(encode: Callable[[str], list[int]]) -> Callable[[str], list[int]]:
     """The same function, but a Rust panic becomes a TokenizerError.
 
     tiktoken panics on a million blanks in a row, and a panic is a BaseException: it would escape

@@ -9,6 +9,9 @@ their libraries: a caller who holds one has already imported it.
 from __future__ import annotations
 
 import hashlib
+import importlib
+import importlib.util
+import json
 import os
 import re
 import sys
@@ -21,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 from tokenloom.arguments import import_reference, reference_of
 from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, choices, near_miss
-from tokenloom.tokenizer.beside import cached_file, read_settings
 from tokenloom.tokenizer.payloads import (
     open_sentencepiece,
     open_tokenizers,
@@ -29,7 +31,7 @@ from tokenloom.tokenizer.payloads import (
     tokenizers_payload,
 )
 
-__all__ = ["Found", "LiveCallable", "find", "function_of"]
+__all__ = ["Found", "LiveCallable", "cached_file", "find", "function_of", "read_settings"]
 
 LiveCallable: TypeAlias = Callable[[str], Sequence[int]]
 
@@ -352,3 +354,33 @@ def _usual(special: Mapping[str, int]) -> dict[str, int | str | None]:
 
 def _first(special: Mapping[str, int], names: Iterable[str]) -> int | None:
     return next((special[name] for name in names if name in special), None)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no such file.
+
+    Raises:
+        TokenizerError: the file is not JSON.
+
+    >>> read_settings(Path("nowhere/tokenizer_config.json"))
+    {}
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as problem:
+        raise TokenizerError(f"{path}: is not JSON ({problem}). Repair or remove it.") from None
+    return data if isinstance(data, dict) else {}
+
+
+def cached_file(repository: str, file: str) -> Path | None:
+    """Where a file of a repository is in the local Hugging Face cache; None: it is not there."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return None
+    hub = importlib.import_module("huggingface_hub")
+    try:
+        there = hub.try_to_load_from_cache(repository, file)
+    except ValueError:  # not even a possible repository name
+        return None
+    return Path(there) if isinstance(there, str) else None

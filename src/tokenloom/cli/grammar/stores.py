@@ -97,9 +97,7 @@ def _add_token_options(group: Any) -> None:
     group.add_argument("--add-eos", action=flag, default=None, help="EOS after each document")
     group.add_argument("--strict", action="store_true", help="missing specials are errors")
     group.add_argument("--parse-special", action="store_true", help="text may spell special tokens")
-    group.add_argument(
-        "--engine", choices=("auto", "reference", "tiktoken", "fast"), default="auto"
-    )
+    group.add_argument("--engine", choices=("auto", "reference", "fast"), default="auto")
     group.add_argument(
         "--verify-all", action="store_true", help="check every document against the reference"
     )

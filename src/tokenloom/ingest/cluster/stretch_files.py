@@ -4,7 +4,7 @@
 settings or other inputs is refused with the difference, before anything is encoded.
 
 ``stretch-000001-00003.json`` is published after the last shard of stretch 3: its shards, its
-counts, and what it read. A stretch with such a record is done; `finish` joins the records.
+counts, and what it read. A stretch with such a record is done; `drive` joins the records.
 
 Both are sealed as manifests are (`tokenloom.store.format`), and removed once the manifest of
 their snapshot, here 1, is published: a store has the same files whoever built it.

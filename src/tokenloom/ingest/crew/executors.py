@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from tokenloom.errors import plural
 from tokenloom.ingest.crew.wire import Message, Setup, pack_setup
@@ -29,7 +29,7 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["Crew", "Effort", "Executor", "best_processes"]
+__all__ = ["Crew", "Effort", "best_processes"]
 
 log = logging.getLogger("tokenloom")
 
@@ -44,24 +44,6 @@ GAIN: Final = 0.9  # share of the time alone that workers must stay below, as es
 
 # what workers of this process took until they were ready, in CPU-seconds
 _measured: dict[tuple[str, TokenizerSpec | None], float] = {}
-
-
-class Executor(Protocol):
-    """Encodes numbered blocks in order."""
-
-    def run(self, tasks: Iterator[Task], *, slow: bool) -> Iterator[tuple[Task, EncodedBlock]]:
-        """Each task with its result, in the order of the tasks."""
-
-    def close(self, *, well: bool) -> None:
-        """Let go of everything; after a build that went `well`, workers may rest."""
-
-    @property
-    def processes(self) -> int:
-        """How many processes encode now."""
-
-    @property
-    def why(self) -> str:
-        """Why it is that many."""
 
 
 def best_processes(work: float, *, threads: float, start: float, most: int) -> int:
@@ -113,7 +95,7 @@ class Effort:
         self.blocks += 1
         self.cpu += cpu
         self.wall += wall
-        # the first one is dear: nothing is remembered yet
+        # the first block is slow: caches are cold
         self.per_byte = min(self.per_byte, cpu * (COLD if self.blocks == 1 else 1) / max(1, weight))
 
     def work(self) -> float:
@@ -126,7 +108,7 @@ class Effort:
 
 
 class Crew:
-    """Encodes in this process, in workers, or in both.
+    """Encodes in this process, in workers, or in both; `why` says why it is that many.
 
     Args:
         setup: what is done.
@@ -167,21 +149,21 @@ class Crew:
 
     @property
     def processes(self) -> int:
-        """See `Executor`."""
+        """How many processes encode now."""
         return len(self._workers) + self._here
 
-    def run(self, tasks: Iterator[Task], *, slow: bool) -> Iterator[tuple[Task, EncodedBlock]]:
-        """See `Executor`."""
+    def run(self, tasks: Iterator[Task]) -> Iterator[tuple[Task, EncodedBlock]]:
+        """Each numbered block with its documents, in the order of the blocks."""
         under_way: deque[tuple[Task, Future[EncodedBlock]]] = deque()
         try:
             for task in tasks:
                 waiting = sum(not future.done() for _, future in under_way)
                 if self._here and waiting >= 2 * self._ready():
                     future: Future[EncodedBlock] = Future()
-                    future.set_result(self._encode_here(task, slow))
+                    future.set_result(self._encode_here(task))
                 else:
                     assert self._threads is not None  # there are workers
-                    future = self._threads.submit(self._encode, task, slow)
+                    future = self._threads.submit(self._encode, task)
                 under_way.append((task, future))
                 window = 2 * self.processes + 1
                 while under_way and (len(under_way) >= window or under_way[0][1].done()):
@@ -195,7 +177,7 @@ class Crew:
                 future.cancel()
 
     def close(self, *, well: bool) -> None:
-        """See `Executor`."""
+        """Let go of everything; after a build that went `well`, workers may rest."""
         if self._threads is None:
             return
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -236,20 +218,18 @@ class Crew:
         if seconds is not None:
             _measured[self._setup.engine, self._setup.spec] = seconds
 
-    def _encode(self, task: Task, slow: bool) -> EncodedBlock:
+    def _encode(self, task: Task) -> EncodedBlock:
         worker = self._idle.get()
         try:
             self._open(worker)
-            return worker.encode(*task, slow=slow)
+            return worker.encode(*task)
         finally:
             self._idle.put(worker)
 
-    def _encode_here(self, task: Task, slow: bool) -> EncodedBlock:
+    def _encode_here(self, task: Task) -> EncodedBlock:
         number, block = task
         cpu, wall = time.process_time(), time.perf_counter()
-        encoded = encode_block(
-            self._setup.job, self._kitchen, self._setup.inputs, number, block, slow=slow
-        )
+        encoded = encode_block(self._setup.job, self._kitchen, self._setup.inputs, number, block)
         weight = sum(piece.weight for piece in block)
         effort = self._effort
         if effort.left is not None:

@@ -27,12 +27,11 @@ from tokenloom.ingest.cuts import Block, Cut
 from tokenloom.ingest.encode import EncodedBlock, Job, Kitchen
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
+from tokenloom.tokenizer.accelerate import choose_engine
 from tokenloom.tokenizer.chat.conversation import ChatReader
 from tokenloom.tokenizer.chat.token_weights import place_encoder
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
-from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.find import LiveCallable
-from tokenloom.tokenizer.guard import GuardedEncoder
 from tokenloom.tokenizer.spec import TokenizerSpec, rebuild
 
 __all__ = [
@@ -54,7 +53,7 @@ Message = tuple[dict[str, Any], list[Any]]
 
 ARRAYS = ("ids", "lengths", "piece", "record")
 
-PLAIN = ("counts", "errors", "filtered", "disagreement", "notes", "fatal")
+PLAIN = ("counts", "errors", "filtered", "notes", "fatal")
 
 
 def send(pipe: IO[bytes], header: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
@@ -98,10 +97,10 @@ def raise_told(header: dict[str, Any]) -> None:
         raise getattr(errors, header["error"])(header["message"])
 
 
-def pack_block(number: int, block: Block, *, slow: bool) -> Message:
+def pack_block(number: int, block: Block) -> Message:
     """A task: encode this block."""
     pieces = [[p.input, p.start, p.stop, p.data is not None] for p in block]
-    header = {"number": number, "slow": slow, "pieces": pieces}
+    header = {"number": number, "pieces": pieces}
     return header, [p.data for p in block if p.data is not None]
 
 
@@ -166,7 +165,7 @@ class Setup:
         inputs: what is read.
         spec: the tokenizer; None when records hold ids and no tokenizer was named.
         live: the tokenizer itself, when it is a function that no other process can import.
-        engine: "reference", "tiktoken" or "fast".
+        engine: "reference" or "fast".
         parse_special: whether text that spells a special token becomes that token.
         filter: drops records.
         transform: changes records.
@@ -196,7 +195,7 @@ class Setup:
 
 def open_kitchen(setup: Setup) -> Kitchen:
     """Encoders and hooks, ready to use; in the process that made the plan, it has them already."""
-    encoder: Encoder | GuardedEncoder | None = None
+    encoder: Encoder | None = None
     if setup.spec is not None and (setup.job.text_key is not None or setup.job.chat is not None):
         special, rate = setup.parse_special, setup.job.sample_rate
         if setup.engine == "reference":
@@ -206,12 +205,11 @@ def open_kitchen(setup: Setup) -> Kitchen:
     return make_kitchen(setup, encoder)
 
 
-def make_kitchen(setup: Setup, encoder: Encoder | GuardedEncoder | None) -> Kitchen:
-    """The kitchen around an encoder, whose own reference does the slow work."""
+def make_kitchen(setup: Setup, encoder: Encoder | None) -> Kitchen:
+    """The kitchen around an encoder."""
     chat, spec = setup.job.chat, setup.spec
     return Kitchen(
         encoder=encoder,
-        reference=encoder.reference if isinstance(encoder, GuardedEncoder) else encoder,
         filter=setup.filter.function if setup.filter else None,
         transform=setup.transform.function if setup.transform else None,
         chats=ChatReader(chat) if chat else None,

@@ -9,7 +9,7 @@ a setup with the same tokenizer and engine opens nothing again. A worker ends it
 `REST_SECONDS` of rest. Workers that ran the user's own code never rest: that code may change.
 A forked child does not know the workers of its parent.
 
-Cost: the interpreter, its imports and the construction of the engine (``tokenizer/fast.py``);
+Cost: the interpreter, its imports and the construction of the engine (`tokenizer.accelerate`);
 0.7 CPU-s in all, once measured with fastokens, 32,000 tokens and no compiled bytecode.
 """
 
@@ -103,9 +103,7 @@ def _answer(
 ) -> None:
     try:
         block = unpack_block(header, buffers)
-        encoded = encode_block(
-            setup.job, kitchen, setup.inputs, header["number"], block, slow=header["slow"]
-        )
+        encoded = encode_block(setup.job, kitchen, setup.inputs, header["number"], block)
     except Exception as error:  # noqa: BLE001 - the parent raises it
         send(results, pack_error(error))
     else:
@@ -136,9 +134,9 @@ class Worker:
         self._setup = setup
         return float(header["ready"]) if new else None
 
-    def encode(self, number: int, block: Block, *, slow: bool) -> EncodedBlock:
+    def encode(self, number: int, block: Block) -> EncodedBlock:
         """The documents of a block."""
-        answer = self._ask(pack_block(number, block, slow=slow))
+        answer = self._ask(pack_block(number, block))
         return unpack_encoded(*self._checked(answer, f"encoded block {number}"))
 
     def rest(self) -> None:

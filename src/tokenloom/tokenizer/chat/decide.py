@@ -26,10 +26,10 @@ from typing import Any, Final
 from tokenloom.arguments import one_of, wrong
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.store import format as fmt
-from tokenloom.tokenizer.beside import cached_file, read_settings
 from tokenloom.tokenizer.chat.conversation import KEYS, ChatJob
 from tokenloom.tokenizer.chat.template import ChatTemplate
 from tokenloom.tokenizer.decoders import token_strings
+from tokenloom.tokenizer.find import cached_file, read_settings
 from tokenloom.tokenizer.spec import TokenizerSpec
 
 __all__ = ["ChatOptions", "decide_chat", "describe_chat"]
