@@ -560,8 +560,7 @@ class Dataset:
 
     def describe(self) -> dict[str, Any]:
         """The dataset as plain JSON; `tokenloom.from_config` turns it back into a dataset."""
-        plain: dict[str, Any] = description.copied(self._described)
-        return plain
+        return description.copied(self._described)
 
     @lazy
     def _described(self) -> dict[str, Any]:
@@ -1041,8 +1040,7 @@ class Dataset:
     def _with_id(self, name: str, id: str | int) -> list[int]:
         """The documents of a source that have an id."""
         run = self.run.sources[self.run.names.index(name)]
-        found: list[int] = find_id(run.layout.line.reader, id).tolist()
-        return found
+        return find_id(run.layout.line.reader, id).tolist()
 
 
 def dataset_of(where: str, value: Any) -> Dataset:

@@ -306,8 +306,7 @@ class Store(Documents):
 
     def view(self) -> View:
         """What its report says, for a notebook: contents, lengths, duplicates, rows."""
-        seen: View = annex("report").view_store(self)
-        return seen
+        return annex("report").view_store(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.reader, self.reader.path)

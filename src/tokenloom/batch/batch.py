@@ -121,23 +121,19 @@ class OfBatch(Details):
 
     def spans(self) -> Spans:
         """See `Details`."""
-        spans: Spans = self.batch.spans
-        return spans
+        return self.batch.spans
 
     def weights(self) -> Float32 | None:
         """See `Details`."""
-        weights: Float32 | None = self.batch._stored_weights
-        return weights
+        return self.batch._stored_weights
 
     def metadata(self) -> list[list[dict[str, Any]]]:
         """See `Details`."""
-        found: list[list[dict[str, Any]]] = self.batch.metadata
-        return found
+        return self.batch.metadata
 
     def readers(self) -> Mapping[str, Reader]:
         """See `Details`."""
-        found: Mapping[str, Reader] = self.batch._details.readers()
-        return found
+        return self.batch._details.readers()
 
 
 class SomeRows(Details):
@@ -345,8 +341,7 @@ class Batch(Named):
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
         if self._render.is_lent:
-            segments: Int32 = paint.paint(self._lent, ["segment_ids"])["segment_ids"]
-            return segments
+            return paint.paint(self._lent, ["segment_ids"])["segment_ids"]
         return self._painted("segment_ids")
 
     @lazy
@@ -373,8 +368,7 @@ class Batch(Named):
         if self._render.trailing == "filler":
             return self.segment_ids > 0
         tiles = lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
-        mask: Bool = paint.paint(tiles, ["segment_ids"])["segment_ids"] > 0
-        return mask
+        return paint.paint(tiles, ["segment_ids"])["segment_ids"] > 0
 
     @by_row
     def loss_weights(self) -> Float32:
@@ -448,8 +442,7 @@ class Batch(Named):
         spans = self.spans
         place = spans.at + spans.cells - 1
         ends = ((spans.flags & EOS) != 0) & (place < width)
-        cells: Int64 = (spans.row * width + place)[ends]
-        return cells
+        return (spans.row * width + place)[ends]
 
     @lazy
     def labels(self) -> Int32:
@@ -477,8 +470,7 @@ class Batch(Named):
         return self._stored_weights is None and not len(self._tiles.blank)
 
     def _painted(self, name: str) -> Int32:
-        array: Int32 = paint.paint(self._tiles, [name], self.tokens)[name]
-        return array
+        return paint.paint(self._tiles, [name], self.tokens)[name]
 
     @property
     def loss_tokens(self) -> int:
@@ -564,8 +556,7 @@ class Batch(Named):
 
     def _repr_html_(self) -> str:
         """The first rows as strips of documents, for notebooks."""
-        shown: str = annex("report").show_batch(self)
-        return shown
+        return annex("report").show_batch(self)
 
     def view(self, rows: int = SHOWN) -> View:
         """The first rows for a notebook: strips of documents, and every token in its segment.
@@ -581,8 +572,7 @@ class Batch(Named):
         row 0, index 0: a b c d
         row 1, index 1: e f g h
         """
-        seen: View = annex("report").view_batch(self, rows)
-        return seen
+        return annex("report").view_batch(self, rows)
 
     def token_strings(self, rows: int = SHOWN) -> list[list[str]]:
         """What the tokens of the first rows stand for; their ids where no tokenizer is known."""

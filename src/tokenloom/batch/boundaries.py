@@ -178,5 +178,4 @@ def _painted(
             f"lengths, width: found {size.tolist()} in rows of {width}, allowed: a length from 0 "
             f"to the width for each of the {len(full)} rows, and a width of 1 or more."
         )
-    made: Int32 = paint(tiles_from_marks(marks_from_starts(starts), size, width), [name])[name]
-    return made
+    return paint(tiles_from_marks(marks_from_starts(starts), size, width), [name])[name]

@@ -146,8 +146,7 @@ def copier(
     """
     make = native.compiled.Copier if _is_compiled(views, cells) else _NumpyCopier
     index = (native.plain(part, np.int64) for part in (which, low, length, cell))
-    made: Copier = make(views, *index)
-    return made
+    return make(views, *index)
 
 
 def _is_compiled(views: Sequence[Array], cells: Any) -> bool:
@@ -176,8 +175,7 @@ def row_copier(
         return copier(views, *reads_of_rows(which, first, reads), cells)
     columns = which, first, reads.edges, reads.address, reads.length, reads.at
     index = (native.plain(part, np.int64) for part in columns)
-    made: Copier = native.compiled.Copier.of_rows(views, *index, reads.width)
-    return made
+    return native.compiled.Copier.of_rows(views, *index, reads.width)
 
 
 def reads_of_rows(which: Int64, first: Int64, reads: Reads) -> tuple[Int64, Int64, Int64, Int64]:

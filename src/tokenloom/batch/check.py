@@ -349,8 +349,7 @@ class Given:
     @lazy
     def starts(self) -> Bool:
         """Cells where a document or a stretch of filler starts."""
-        starts: Bool = np.diff(attention.stretches(self["segment_ids"]), axis=1, prepend=-1) > 0
-        return starts
+        return np.diff(attention.stretches(self["segment_ids"]), axis=1, prepend=-1) > 0
 
     @lazy
     def offset(self) -> Array:
@@ -363,8 +362,7 @@ class Given:
         """Trained cells whose target belongs to another document."""
         ids = self["segment_ids"]
         after = _ahead(ids, 0)
-        crossing: Bool = self["trained"] & (ids != after) & (ids != 0) & (after != 0)
-        return crossing
+        return self["trained"] & (ids != after) & (ids != 0) & (after != 0)
 
 
 def derived(arrays: Mapping[str, Array], shifted: bool) -> dict[str, Array]:

@@ -55,10 +55,7 @@ class Tiles:
     @lazy
     def edges(self) -> list[int]:
         """The first tile of each frame, and the number of tiles [frames + 1]."""
-        edges: list[int] = np.searchsorted(
-            self.first, np.arange(self.frames + 1) * self.width
-        ).tolist()
-        return edges
+        return np.searchsorted(self.first, np.arange(self.frames + 1) * self.width).tolist()
 
     def slice(self, start: int, stop: int) -> Tiles:
         """Frames [start, stop) alone."""

@@ -90,8 +90,7 @@ class PlanPart:
         if self.at is None:
             return cell
         row, at = np.divmod(cell, width)
-        found: Int64 = (self.at[low + row] - start) * width + at
-        return found
+        return (self.at[low + row] - start) * width + at
 
     def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
         """The inserted tokens of some examples: cells, counted from `start`'s first, and ids."""

@@ -79,8 +79,7 @@ class FetchedRows(NamedTuple):
     @property
     def edges(self) -> list[int]:
         """See `Fetched`."""
-        edges: list[int] = self.reads.edges.tolist()
-        return edges
+        return self.reads.edges.tolist()
 
     def copier(self, cells: Any = np.int32) -> Copier:
         """Copies the tokens into cells of a dtype."""
@@ -224,10 +223,6 @@ class RowReader:
                 values.reshape(-1)[part.inserted(start, stop)[0]] = 1
             out *= values
         return out
-
-    def metadata(self, document: int) -> dict[str, Any]:
-        """What the store keeps about a document; `_input` is the name of its input."""
-        return self._line.reader.named_metadata(document)
 
     def _blocks(
         self, part: PlanPart, start: int, stop: int, column: str

@@ -310,14 +310,14 @@ class Renderer:
 
     def metadata(self, spans: Spans) -> list[list[dict[str, Any]]]:
         """What the stores keep about the documents of each frame; rows of filler have none."""
-        readers = dict(zip(self._run.names, self._readers, strict=True))
+        readers = self.readers()
         names = [spans.sources[number] for number in spans.source.tolist()]
         found: dict[tuple[str, int], dict[str, Any]] = {}
         out: list[list[dict[str, Any]]] = [[] for _ in names]
         for row, document in zip(spans.row.tolist(), spans.document.tolist(), strict=True):
             which = names[row], document
             if which not in found:
-                found[which] = readers[which[0]].metadata(document)
+                found[which] = readers[which[0]].named_metadata(document)
             out[row].append(found[which])
         return out
 

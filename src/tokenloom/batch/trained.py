@@ -93,8 +93,7 @@ class TrainedCount:
     @property
     def identity(self) -> dict[str, Any]:
         """See `tokenloom.order.prices.SpanCount`."""
-        found: dict[str, Any] = unbind(self.render)
-        return found
+        return unbind(self.render)
 
     def __call__(self, spans: Spans, seq_len: int, line: Line) -> Int64:
         """See `tokenloom.order.prices.SpanCount`."""

@@ -150,8 +150,7 @@ class Phases:
         """The phase of each epoch."""
         if len(self.first) == 1:
             return np.zeros_like(epoch)
-        found: Int64 = np.searchsorted(self.epoch, epoch, side="right") - 1
-        return found
+        return np.searchsorted(self.epoch, epoch, side="right") - 1
 
     def start(self, epoch: int) -> int:
         """The first example of an epoch."""

@@ -107,8 +107,7 @@ class Spans:
     @property
     def continues(self) -> NDArray[np.bool_]:
         """Whether each span continues a document that started in an earlier frame [spans]."""
-        found: NDArray[np.bool_] = (self.start > 0) | ((self.flags & GOES_ON) != 0)
-        return found
+        return (self.start > 0) | ((self.flags & GOES_ON) != 0)
 
     @property
     def row(self) -> Int64:

@@ -192,8 +192,7 @@ class MixedRun:
                 who, what = stage.order.items(low, high)
                 mine = np.flatnonzero(who == source)
                 mine = mine[np.argsort(what[mine], kind="stable")]
-                found: Int64 = low + mine[np.searchsorted(what[mine], ranked)]
-                return found
+                return low + mine[np.searchsorted(what[mine], ranked)]
         return np.array([stage.order.index(source, item) for item in ranked.tolist()], np.int64)
 
     def _coming(self, number: int, source: int, ranked: Int64) -> int:

@@ -91,8 +91,7 @@ class Rounds:
         if begin == index:
             return before
         source, _ = self.items(begin, index)
-        counts: Int64 = before + np.bincount(source, minlength=len(before))
-        return counts
+        return before + np.bincount(source, minlength=len(before))
 
     def whole(self, index: int) -> int:
         """See `Merge`."""

@@ -136,13 +136,11 @@ class LaneRounds:
 
     def start_of(self, lane: Int64) -> Int64:
         """Rows of all lanes before each one [N]."""
-        found: Int64 = self.starts[lane]
-        return found
+        return self.starts[lane]
 
     def length_of(self, lane: Int64) -> Int64:
         """Rows of each lane [N]."""
-        found: Int64 = self.lengths[lane]
-        return found
+        return self.lengths[lane]
 
 
 @functools.lru_cache(maxsize=64)
@@ -412,19 +410,16 @@ class _Cut:
     def rows(self, place: Int64, band: Int64) -> Int64:
         if (band != band[0]).any():
             block = np.searchsorted(self._places, place, side="right") - 1
-            apart: Int64 = self._starts[self._order[block]] + place - self._places[block]
-            return apart
+            return self._starts[self._order[block]] + place - self._places[block]
         first = int(band[0]) * self._band_blocks
         edges = self._places[first : first + self._band_blocks + 1]
         if LISTED * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
             begins = self._starts[self._order[first : first + len(edges) - 1]]
             every = np.repeat(begins - edges[:-1], np.diff(edges))
             every += np.arange(edges[0], edges[-1])
-            found: Int64 = every[place - edges[0]]
-            return found
+            return every[place - edges[0]]
         block = first + np.searchsorted(edges[1:-1], place, side="right")
-        row: Int64 = self._starts[self._order[block]] + place - self._places[block]
-        return row
+        return self._starts[self._order[block]] + place - self._places[block]
 
     def places(self, row: Int64) -> Int64:
         block = np.searchsorted(self._starts, row, side="right") - 1
@@ -455,8 +450,7 @@ _Geometry = _Equal | _Cut
 def _lane_blocks(blocks: int, lanes: int) -> Int64:
     """How many of `blocks` each lane owns: lane l owns those from l m // L on."""
     count = max(1, min(lanes, blocks))
-    owned: Int64 = np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
-    return owned
+    return np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
 
 
 class ManyBands:
@@ -541,18 +535,15 @@ class BandLanes:
         """The lane that owns each place of its band, lanes end to end [N]."""
         edges = self._bands.edges[:, :-1].reshape(-1)
         place = self._bands.edges[self._band, 0] + inner
-        found: Int64 = np.searchsorted(edges, place, side="right") - 1 - self._band * self.lanes
-        return found
+        return np.searchsorted(edges, place, side="right") - 1 - self._band * self.lanes
 
     def start_of(self, lane: Int64) -> Int64:
         """Rows of all lanes before each one [N]."""
-        found: Int64 = self._bands.edges[self._band, lane] - self._bands.edges[self._band, 0]
-        return found
+        return self._bands.edges[self._band, lane] - self._bands.edges[self._band, 0]
 
     def length_of(self, lane: Int64) -> Int64:
         """Rows of each lane [N]."""
-        found: Int64 = self._bands.lengths[self._band, lane]
-        return found
+        return self._bands.lengths[self._band, lane]
 
     def _parts(self, count: int) -> list[slice]:
         size = max(1, limits().lane_chunk_cells // self.lanes)

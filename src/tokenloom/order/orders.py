@@ -185,8 +185,7 @@ class _Eras:
         number = x // self._size
         start = number * self._size
         if self.n is None or self._whole is None or not (late := x >= self._whole).any():
-            result: Int64 = start + window(self._size, number, x - start)
-            return result
+            return start + window(self._size, number, x - start)
         out = np.empty_like(x)
         for here, size in ((~late, self._size), (late, self.n - self._whole)):
             if here.any():

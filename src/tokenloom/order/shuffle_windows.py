@@ -156,8 +156,7 @@ class ShuffleWindows:
 
         at_once = max(1, limits().window_tables_rows // n)
         if which is None or len(present) <= at_once or not self._sorts(n):
-            result: Int64 = ask(self._make(n, present), words, which).view(np.int64)
-            return result
+            return ask(self._make(n, present), words, which).view(np.int64)
         # a scattered request takes its windows in batches, so that not all of them are in memory
         out = np.empty_like(x)
         by_window = np.argsort(which, kind="stable")

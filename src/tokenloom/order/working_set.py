@@ -146,7 +146,8 @@ class WorkingSet:
 
     def share_bytes(self, share: RankShare, sources: int = 1) -> int:
         """The same for one of several ranks: with lanes, each rank needs the windows it touches."""
-        return min(self.bytes, self.touched(share, sources) * self.window_bytes)
+        window = -(-self.bytes // self.lanes)
+        return min(self.bytes, self.touched(share, sources) * window)
 
     def touched(self, share: RankShare, sources: int = 1) -> int:
         """Shuffle windows that a rank needs at the same time; without lanes, the only one."""
@@ -158,11 +159,6 @@ class WorkingSet:
     def has_own_cache(self) -> bool:
         """Whether its shuffle says how many windows to keep in memory."""
         return getattr(self._shuffle, "cache_windows", None) is not None
-
-    @property
-    def window_bytes(self) -> int:
-        """Bytes of a shuffle window."""
-        return -(-self.bytes // self.lanes)
 
     def cheaper_by_blocks(self, missing: float) -> bool:
         """Whether blocks are cheaper than rows if this share of rows finds its block missing.

@@ -100,8 +100,7 @@ def fold_in(key: int, number: int) -> int:
 
 def split(key: int, count: int = 2) -> list[int]:
     """``jax.random.split(key, count)``."""
-    keys: list[int] = folded(key, np.arange(count, dtype=np.uint64)).tolist()
-    return keys
+    return folded(key, np.arange(count, dtype=np.uint64)).tolist()
 
 
 def subkeys(key: int) -> Iterator[int]:

@@ -184,8 +184,7 @@ def _once(
         else:
             half += moved
             np.minimum(half, half - size, out=half)  # half - size wraps to the top below size
-    found: UInt64 = left * b + right
-    return found
+    return left * b + right
 
 
 def _hash_of_half(half: UInt64, key: UInt64, size: np.uint64 | UInt64) -> UInt64:
@@ -334,8 +333,7 @@ class LevanterFeistel:
 
     def _round(self, half: UInt64, number: int, which: Which) -> UInt64:
         key = self._keys[number, 0] if which is None else self._keys[number][which]
-        mixed: UInt64 = (half * self.FACTOR + key) & self._mask
-        return mixed
+        return (half * self.FACTOR + key) & self._mask
 
 
 Permutations = HashSort | Feistel | Linear | LevanterFeistel
@@ -397,12 +395,10 @@ def _ranks(sizes: Int64, keys: UInt64, x: Int64, backwards: bool) -> UInt64:
     inside = index[None, :] < sizes[:, None].astype(np.uint64)
     if backwards:
         own = np.take_along_axis(words, x[:, None], axis=1)
-        rank: UInt64 = ((words < own) & inside).sum(axis=1).astype(np.uint64)
-        return rank
+        return ((words < own) & inside).sum(axis=1).astype(np.uint64)
     words[~inside] = np.iinfo(np.uint64).max
     words.sort(axis=1)
-    found: UInt64 = np.take_along_axis(words, x[:, None], axis=1)[:, 0] & np.uint64(SMALL - 1)
-    return found
+    return np.take_along_axis(words, x[:, None], axis=1)[:, 0] & np.uint64(SMALL - 1)
 
 
 # -- rounds --------------------------------------------------------------------------------

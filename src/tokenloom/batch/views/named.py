@@ -110,8 +110,7 @@ class Named(ABC):
     @property
     def input_ids(self) -> Array:
         """`tokens`, by the name that models take."""
-        tokens: Array = self["input_ids"]
-        return tokens
+        return self["input_ids"]
 
     def keys(self) -> tuple[str, ...]:
         """The names in `dict(batch)`."""
@@ -394,8 +393,7 @@ class Folded(Named):
     @property
     def renders(self) -> list[RenderSpec]:
         """How its rows are rendered."""
-        found: list[RenderSpec] = self.whole.renders
-        return found
+        return self.whole.renders
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by copy and pickle, before there is a batch

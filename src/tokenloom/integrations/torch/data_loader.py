@@ -159,12 +159,12 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
     def _moved_by_torch(self) -> Iterator[dict[str, Any]]:
         """The batches that workers make; kept workers that have died are replaced."""
         try:
-            return super().__iter__()  # type: ignore[no-any-return]
+            return super().__iter__()
         except GONE as error:
             if self._iterator is None or not _is_of_workers(error):
                 raise
             self._iterator = None
-            return super().__iter__()  # type: ignore[no-any-return]
+            return super().__iter__()
 
     def _here(self) -> Iterator[dict[str, Any]]:
         """The batches made in this process."""

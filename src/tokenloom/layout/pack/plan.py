@@ -347,8 +347,7 @@ def _shuffled(edges: Int64, pieces: Pieces, stream: int) -> tuple[Int64, Pieces]
 def stored_inside(at: Int64, length: Int64, flags: NDArray[np.uint8], seq_len: int) -> Int64:
     """Stored tokens of each piece that are in the frame, not counting the look-ahead cell."""
     begin = at + (flags & BOS)
-    inside: Int64 = np.maximum(np.minimum(begin + length, seq_len) - begin, 0)
-    return inside
+    return np.maximum(np.minimum(begin + length, seq_len) - begin, 0)
 
 
 def _counted(

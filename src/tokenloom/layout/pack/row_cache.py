@@ -137,15 +137,13 @@ class Columns:
         """First cell of each piece in its row: pieces follow each other from cell 0 [pieces]."""
         before = np.zeros(len(cells) + 1, np.int64)
         np.cumsum(cells, out=before[1:])
-        found: Int64 = before[:-1] - np.repeat(before[edges[:-1]], self.count)
-        return found
+        return before[:-1] - np.repeat(before[edges[:-1]], self.count)
 
     def tokens(self, seq_len: int) -> Int64:
         """Stored tokens in the frame of each row [rows]."""
         edges, length = self.edges, self.length.astype(np.int64)
         inside = stored_inside(self.at(edges, self.cells), length, self.flags, seq_len)
-        sums: Int64 = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
-        return sums
+        return np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
 
     def to_bytes(self, kinds: Kinds) -> bytes:
         """One part of a file."""

@@ -363,8 +363,7 @@ class SplicePhase:
             every = np.arange(int(self.quota[place]))
             same = np.full(len(every), place), every, np.full(len(every), epoch)
             found = self._show(kind, every, *same)
-            units: list[int] = every[found.frame[found.t == t]].tolist()
-            return units
+            return every[found.frame[found.t == t]].tolist()
         length = np.array([self.length[place]])
 
         def start(choice: int) -> int:
@@ -388,8 +387,7 @@ class SplicePhase:
         for stride, choices in self._by_stride.items():
             here = np.flatnonzero((self._strides == stride) & (self.choices > 0))
             found[here] = choices.place(self.choices[here] - 1, self.length[here])[0] + 1
-        counts: list[int] = found.tolist()
-        return counts
+        return found.tolist()
 
     @property
     def most_offsets(self) -> int:
@@ -523,8 +521,7 @@ class Slots:
         cell = np.searchsorted(self._cell_unit, found, side="right") - 1
         r = self._r[cell]
         j, turned = np.divmod(found - self._cell_unit[cell], r)
-        rows: Int64 = self._cell_row[cell] + (turned - j * self._turn(epoch, r)) % r
-        return rows
+        return self._cell_row[cell] + (turned - j * self._turn(epoch, r)) % r
 
     @staticmethod
     def _turn(epoch: Int64, rows: Int64) -> Int64:

@@ -152,8 +152,7 @@ class Spliced:
         found = [part.rows_of(int(place), epoch, inside) for place in places.tolist()]
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
         fresh = np.append(True, rows[1:] != rows[:-1])[: len(rows)]  # two may share a frame
-        found_rows: Int64 = rows[fresh]
-        return found_rows
+        return rows[fresh]
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Stored tokens of each row [N]."""

@@ -74,8 +74,7 @@ class Edges:
     def sums(self, starts: Int64, residue: Int64) -> Int64:
         """Weight of `starts` starts counted from an end, the outermost `residue` tokens in [N]."""
         near = np.minimum(starts, self._columns)
-        found: Int64 = self._sums[residue, near] + (starts - near) * self._one
-        return found
+        return self._sums[residue, near] + (starts - near) * self._one
 
     def _count(self, weight: Int64, residue: Int64) -> Int64:
         """Number of whole starts from an end that a weight covers: the inverse of `sums` [N]."""
@@ -83,8 +82,7 @@ class Edges:
         inside = np.minimum(weight, most - 1) + residue * self._step
         near = np.searchsorted(self._flat, inside, side="right") - 1 - residue * (self._columns + 1)
         far = self._columns + (weight - most) // self._one
-        found: Int64 = np.where(weight < most, near, far)
-        return found
+        return np.where(weight < most, near, far)
 
     def halves(self, room: Int64, starts: Int64) -> tuple[Int64, Int64]:
         """Starts in the first half, and the residue at the other end; `room` is L - K [N]."""

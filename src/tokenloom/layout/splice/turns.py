@@ -147,8 +147,7 @@ def jitter(spec: SpliceSpec, visit: Int64, room: Int64, document: Int64, choice:
     keys = draws(children(root, document.view(np.uint64)), choice.view(np.uint64))
     if spec.jitter_mode == "low_discrepancy":
         begin = (keys % many.astype(np.uint64)).astype(np.int64)
-        turned: Int64 = (visit + begin) % many
-        return turned
+        return (visit + begin) % many
     return permuted(visit % many, many, draws(keys, (visit // many).view(np.uint64)))
 
 
@@ -176,15 +175,13 @@ class Even:
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
         t = self._t[place]
-        moved: Int64 = (self._mid[place] + epoch % t * self._q[place]) % t
-        return moved
+        return (self._mid[place] + epoch % t * self._q[place]) % t
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """The choice of example k of an epoch [N]."""
         if self.plain:
             return k
-        found: Int64 = (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
-        return found
+        return (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """How often the choice was shown before example k of that epoch [N]."""
@@ -194,8 +191,7 @@ class Even:
         # of an epoch: F(x + 1 - e) - F(x - e), F(z) = ceil((z q - mid) / t); the sum telescopes
         before = -((mid - (choice + 1) * q) // t) + (mid - (choice + 1 - epoch) * q) // t
         first = -((self._shift(place, epoch) - choice * q) // t)
-        visits: Int64 = before + k - first
-        return visits
+        return before + k - first
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """The examples of an epoch that show a choice."""
@@ -210,8 +206,7 @@ class Even:
         t, q, mid = self._t[place], self._q[place], self._mid[place]
         rounds, rest = epoch // t, epoch % t
         bound = (choice + 1) * q - mid - 1  # see `shown`
-        found: Int64 = rounds * q + bound // t - (bound - rest * q) // t
-        return found
+        return rounds * q + bound // t - (bound - rest * q) // t
 
     def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
         """How many examples of all epochs before `epoch` show choices [first, last) [N]."""
@@ -221,8 +216,7 @@ class Even:
         # floor((z q - mid - 1) / t) + 1, and the 1 cancels
         count, bound = last - first, (first + 1) * q - mid - 1
         high, low = floor_sum(count, t, q, bound), floor_sum(count, t, q, bound - rest * q)
-        found: Int64 = rounds * q * count + high - low
-        return found
+        return rounds * q * count + high - low
 
 
 class Wrapped:
@@ -238,13 +232,11 @@ class Wrapped:
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """See `Even`."""
-        found: Int64 = (epoch * self._q[place] + k) % self._t[place]
-        return found
+        return (epoch * self._q[place] + k) % self._t[place]
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """See `Even`."""
-        found: Int64 = (epoch * self._q[place] + k) // self._t[place]
-        return found
+        return (epoch * self._q[place] + k) // self._t[place]
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """See `Even`."""
@@ -254,14 +246,12 @@ class Wrapped:
     def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
         """See `Even`."""
         rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
-        found: Int64 = rounds + (choice < rest)
-        return found
+        return rounds + (choice < rest)
 
     def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
         """See `Even`."""
         rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
-        found: Int64 = rounds * (last - first) + np.clip(rest - first, 0, last - first)
-        return found
+        return rounds * (last - first) + np.clip(rest - first, 0, last - first)
 
 
 class Edged:
@@ -283,8 +273,7 @@ class Edged:
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
         total = self._total[place]
-        moved: Int64 = (total // 2 + epoch % total * self._step[place]) % total
-        return moved
+        return (total // 2 + epoch % total * self._step[place]) % total
 
     def _before(self, place: Int64, choice: Int64) -> Int64:
         return self._edges.before(choice, self._room[place], self._choices[place])
@@ -299,8 +288,7 @@ class Edged:
         total, q = self._total[place], self._q[place]
         low, earlier = self._before(place, choice), self.earlier(place, choice, epoch)
         first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
-        visits: Int64 = earlier + k - first
-        return visits
+        return earlier + k - first
 
     def earlier(self, place: Int64, choice: Int64, epoch: Int64 | int) -> Int64:
         """See `Even`."""
@@ -312,8 +300,7 @@ class Edged:
         begins = np.concatenate([total // 2 - low * q, total // 2 - high * q])
         n, m, a = (np.concatenate([one, one]) for one in (rest, total, step))
         below, above = floor_sum(n, m, a, begins).reshape(2, -1)
-        earlier: Int64 = rounds * q * (high - low) + below - above
-        return earlier
+        return rounds * q * (high - low) + below - above
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """See `Even`."""
@@ -387,8 +374,7 @@ class Duplicates:
     def original(self, place: Int64, choice: Int64) -> Int64:
         """The choice that each one copies, or the choice itself if it is not a copy [N]."""
         copies = np.searchsorted(self._second, self._base[place] + choice, side="right")
-        found: Int64 = choice - (copies - self._first[place])
-        return found
+        return choice - (copies - self._first[place])
 
 
 def _doubled(
