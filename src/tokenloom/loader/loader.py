@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.api.origin import settings_of_file
-from tokenloom.arguments import near_misses
+from tokenloom.arguments import check_between, near_misses
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
@@ -160,8 +160,8 @@ class Loader:
         self._prefetch, self._group = prefetch, max(1, prefetch)
         # batches kept ready then cost little memory
         if maker.renderer.in_place or (by_blocks and self._reading.by_blocks):
-            group = limits().lookup_examples * world_size // self._steps.smallest
-            self._group = max(self._group, min(limits().lookup_batches, group))
+            batches = limits().lookup_examples * world_size // self._steps.smallest
+            self._group = max(self._group, min(limits().lookup_batches, batches))
             self._prefetch = maker.ahead = self._group if prefetch else 0
         if by_blocks and self._reading.fits and prefetch:
             maker.budget = max(0, self._reading.capacity - self._reading.needed)
@@ -298,8 +298,7 @@ class Loader:
 
     def seek(self, step: int) -> Loader:
         """Move to a step; the next batch is that step's."""
-        if step < 0:
-            raise ConfigError(f"step: found {step}, allowed: 0 or more.")
+        check_between("step", step, 0)
         self._move(self._steps, step)
         return self
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arguments import one_of
+from tokenloom.arguments import check_between, one_of
 from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError
 from tokenloom.order.schedule import Steps
@@ -83,8 +83,7 @@ def check_accepted(given: dict[str, Any]) -> None:
     patience, prefetch = given.get("patience", 1), given.get("prefetch", 0)
     if not patience > 0:
         raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
-    if prefetch < 0:
-        raise ConfigError(f"prefetch: found {prefetch}, allowed: 0 or more batches.")
+    check_between("prefetch", prefetch, 0, unit="batches")
     groups = given.get("accumulate")
     if groups is not None and groups < 1:
         raise ConfigError(f"accumulate: found {groups}, allowed: a divisor of the rows.")

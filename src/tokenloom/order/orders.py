@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between
 from tokenloom.arrays import Int64, answered
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Blocks
@@ -87,8 +88,7 @@ def era(
     >>> era(6, 3, seed=0).map(range(6)).tolist()
     [0, 1, 2, 5, 3, 4]
     """
-    if length < 1:
-        raise ConfigError(f"era length: found {length}, allowed: 1 or more.")
+    check_between("era length", length, 1)
     keys = OrderKeys(seed, epoch, perm_type, source)
     longest = (1 << 63) - 1 if n is None else max(1, n)
     return _Eras(n, min(length, longest), ShuffleWindows(keys.eras, perm_type))
@@ -126,8 +126,7 @@ def block(
     if infinite not in ("refuse", "era"):
         raise ConfigError(f"infinite: found {infinite!r}, allowed: 'refuse', 'era'.")
     for name, value in (("window_blocks", window_blocks), ("lanes", lanes)):
-        if value < 1:
-            raise ConfigError(f"{name}: found {value}, allowed: 1 or more.")
+        check_between(name, value, 1)
     if n is None and infinite == "era" and io_block_size is not None:
         length = io_block_size * window_blocks * lanes
         return era(None, length, seed=seed, epoch=epoch, perm_type=perm_type, source=source)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.arguments import check_between
 from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Blocks
@@ -130,9 +131,7 @@ class BlockShuffle:
             "shuffle_block_size",
             "cache_windows",
         ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"block_shuffle.{name}: found {value}, allowed: 1 or more.")
+            check_between(f"block_shuffle.{name}", getattr(self, name), 1)
         if self.lanes > 1 and self.perm_type.startswith("levanter"):
             raise ConfigError(
                 f"block_shuffle.lanes: found {self.lanes}, allowed with perm_type "

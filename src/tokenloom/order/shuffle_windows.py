@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between
 from tokenloom.arrays import Int64, UInt64, distinct, grouped
-from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.random import levanter
 from tokenloom.random.keys import below, check_seed, child, children, key
@@ -39,8 +39,7 @@ class OrderKeys:
 
     def __init__(self, seed: int, epoch: int, perm_type: str, source: str) -> None:
         check_perm_type(perm_type)
-        if epoch < 0:
-            raise ConfigError(f"epoch: found {epoch}, allowed: 0 or more.")
+        check_between("epoch", epoch, 0)
         self.perm_type = perm_type
         self._jax = perm_type.startswith("levanter")
         if self._jax:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokenloom.arguments import check_between
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
 from tokenloom.documents.spec import Choice
@@ -46,10 +47,7 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.epochs is not None and self.epochs < 0:
-            raise ConfigError(
-                f"epochs: found {self.epochs}, allowed: 0 or more, or None for endless."
-            )
+        check_between("epochs", self.epochs, 0, why=", or None for endless")
         if self.take is not None and self.take < 0:
             raise ConfigError(f"take: found {self.take}, allowed: 0 examples or more.")
         if self.seed is not None:

@@ -20,9 +20,7 @@ import numpy as np
 
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.contracts import contract_of, to_torch
-from tokenloom.batch.views.named import KEYS
-
-WIDE = ("input_ids", "labels")  # int64 in torch
+from tokenloom.batch.views.named import KEYS, WIDE
 
 
 class RowOf(Mapping[str, Any]):

@@ -175,12 +175,17 @@ class Named(ABC):
             dtype: of tokens, labels, positions and segments; None: as they are.
             mask_dtype: of masks; None: bool.
         """
-        found = self._contracted(contract, fields)
+        wanted = None if contract is None else contract_of(contract)
+        if wanted is None:
+            found = {name: self[name] for name in (*self.keys(), *fields)}
+        else:
+            wanted.check(self.renders)
+            found = self._arrays(wanted, fields)
         for name, value in found.items():
-            wanted = dtype if name in IDS else mask_dtype if name in MASKS else None
-            if wanted is not None and isinstance(value, np.ndarray):
-                found[name] = np.asarray(value, wanted)
-        return found if contract is None else contract_of(contract).complete(found)
+            kind = dtype if name in IDS else mask_dtype if name in MASKS else None
+            if kind is not None and isinstance(value, np.ndarray):
+                found[name] = np.asarray(value, kind)
+        return found if wanted is None else wanted.complete(found)
 
     def torch(
         self, *, contract: str = "hf", fields: Sequence[str] = (), device: Any = None
@@ -205,14 +210,6 @@ class Named(ABC):
             if name in made:
                 made[name] = np.asarray(made[name], np.int64)
         return wanted.complete(to_torch(made, device))
-
-    def _contracted(self, contract: str | None, fields: Sequence[str]) -> dict[str, Any]:
-        """The arrays of a contract, or of `keys`, and further ones."""
-        if contract is None:
-            return {name: self[name] for name in (*self.keys(), *fields)}
-        wanted = contract_of(contract)
-        wanted.check(self.renders)
-        return self._arrays(wanted, fields)
 
     def _arrays(self, wanted: Contract, fields: Sequence[str]) -> dict[str, Any]:
         made = wanted.arrays(self)
