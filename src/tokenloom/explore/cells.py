@@ -44,6 +44,12 @@ NAMES = (
     *("position", "label", "weight"),
 )
 
+COLOURINGS = ("segment", "source", "loss")
+
+HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
+
+FEW_FILLERS = 4  # more of them are shown as one
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filled:
@@ -243,13 +249,6 @@ def offset_words(one: Filled, cell: int) -> str:
 
 def _or_none(value: int, nothing: int) -> str:
     return "none" if value == nothing else f"{value:,}"
-
-
-COLOURINGS = ("segment", "source", "loss")
-
-HINT = "Point at a token, or walk with the arrow keys. Label and weight are of predicting it."
-
-FEW_FILLERS = 4  # more of them are shown as one
 
 
 def tint_of(shown: ShownRow, by: str, colour: int) -> Callable[[Filled, int], int]:

@@ -34,6 +34,12 @@ SLACK = 8  # tokens of overlap beyond the bytes of the text
 
 _CURSOR = re.compile(r"[0-9]{1,9}\.[0-9]{1,18}\.[0-9]{1,18}")
 
+KINDS = ("text", "id", "hash")
+
+MOST = 200  # documents of an id, or a hash
+
+HASH = re.compile("[0-9a-fA-F]{32}")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
@@ -207,13 +213,6 @@ def scan_step(explored: ExploredRun, wanted: str, step: int, cursor: str = "") -
         unit="rows",
         cursor=f"0.{done}.0" if done < len(line) else "",
     )
-
-
-KINDS = ("text", "id", "hash")
-
-MOST = 200  # documents of an id, or a hash
-
-HASH = re.compile("[0-9a-fA-F]{32}")
 
 
 def find_page(session: Session, query: Query) -> ExplorerPage:

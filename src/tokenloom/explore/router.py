@@ -35,6 +35,28 @@ _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNOREC
 # a path of plain names: nothing encoded, no dots that lead up, no empty name
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)(/([a-z][a-z.]*)?)?")
 
+Made = ExplorerPage | Elsewhere
+
+PAGES: dict[str, Callable[[Session, Query], Made]] = {
+    "": step_page,
+    "step": step_page,
+    "row": row_page,
+    "goto": next_of_source,
+    "document": document_page,
+    "compare": compare_page,
+    "diff": difference_page,
+    "find": find_page,
+    "overview": overview_page,
+}
+
+ASSETS = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "explore.js": "text/javascript; charset=utf-8",
+}
+
+log = logging.getLogger("tokenloom")
+
 
 def refusal(target: str, headers: Message, token: str) -> int | None:
     """The status that refuses a request; None: it is answered.
@@ -66,31 +88,6 @@ def page_name(target: str) -> str | None:
     found = _PATH.fullmatch(target.partition("?")[0])
     assert found is not None  # the gate let it pass
     return None if found[2] is None else found[3] or ""
-
-
-Made = ExplorerPage | Elsewhere
-
-
-PAGES: dict[str, Callable[[Session, Query], Made]] = {
-    "": step_page,
-    "step": step_page,
-    "row": row_page,
-    "goto": next_of_source,
-    "document": document_page,
-    "compare": compare_page,
-    "diff": difference_page,
-    "find": find_page,
-    "overview": overview_page,
-}
-
-ASSETS = {
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "explore.js": "text/javascript; charset=utf-8",
-}
-
-
-log = logging.getLogger("tokenloom")
 
 
 def reply_to(session: Session, target: str) -> HttpReply:

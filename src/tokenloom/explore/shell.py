@@ -28,6 +28,22 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 
 _BETWEEN = re.compile(r"[\s,_'’]")  # people group digits
 
+WAYS = (
+    ("step", "Steps"),
+    ("find", "Find"),
+    ("compare", "Compare"),
+    ("overview", "Overview"),
+)
+
+KEYS = (
+    ("n p", "next and previous step"),
+    ("j k", "next and previous row"),
+    ("← →", "from token to token"),
+    ("/", "go to"),
+)
+
+CELL, BOX = ' data-f="', ' id="go"'  # of a token that keys walk to, and of the box to go from
+
 
 class Query:
     """The values of a query.
@@ -98,23 +114,6 @@ def link(page: str, **values: object) -> str:
     """
     given = {name: str(one) for name, one in values.items() if one is not None and one != ""}
     return f"{page}?{urlencode(given)}" if given else page
-
-
-WAYS = (
-    ("step", "Steps"),
-    ("find", "Find"),
-    ("compare", "Compare"),
-    ("overview", "Overview"),
-)
-
-KEYS = (
-    ("n p", "next and previous step"),
-    ("j k", "next and previous row"),
-    ("← →", "from token to token"),
-    ("/", "go to"),
-)
-
-CELL, BOX = ' data-f="', ' id="go"'  # of a token that keys walk to, and of the box to go from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

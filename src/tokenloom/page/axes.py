@@ -20,6 +20,12 @@ TEXT = 13  # pixels of a letter's height, as in page.css
 
 LETTER = 7.2  # pixels of its width, about
 
+RADIUS = 8.5  # pixels of a number's circle
+
+GAP, BELOW = 4, 8  # pixels of the line above the chart; from its end up to where its words stand
+
+LANE, LINE = 20, 19  # pixels from one row of numbers, or of words, to the next
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -162,13 +168,6 @@ def axis_left(
         said = words.format(short(value, ticks[-1]))
         parts.append(label(x - 6, at + 4, said, anchor="end", soft=True))
     return parts
-
-
-RADIUS = 8.5  # pixels of a number's circle
-
-GAP, BELOW = 4, 8  # pixels of the line above the chart; from its end up to where its words stand
-
-LANE, LINE = 20, 19  # pixels from one row of numbers, or of words, to the next
 
 
 class Mark(NamedTuple):

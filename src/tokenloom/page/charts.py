@@ -1,6 +1,6 @@
 """Bars, lines, areas and maps as SVG, each drawn for a given width.
 
-One idea: a phone is no small desk. `both` draws a chart twice, for 340 and for 720 pixels, and the
+A phone is no small desk. `both` draws a chart twice, for 340 and for 720 pixels, and the
 style sheet shows the one that fits, so that letters keep their size. Colours are classes (`s1` to
 `s8` for things, `filler` for what is empty), so a page in the dark needs no other drawing.
 """

@@ -18,6 +18,19 @@ from importlib import resources
 
 from tokenloom.page.markup import Markup, joined, tag
 
+# twice, so that our rules win against those that a notebook has for tables and headings
+ROOT = ".tokenloom.tokenloom"
+
+# JupyterLab, VS Code and Colab say whether they are dark; elsewhere the system decides
+THEMES = (
+    '[data-jp-theme-light="true"] &, .vscode-light & { color-scheme: light; } '
+    '[data-jp-theme-light="false"] &, .vscode-dark &, .vscode-high-contrast &, '
+    'html[theme="dark"] & { color-scheme: dark; } '
+    ".copy, .theme { display: none; }"  # buttons do nothing without a script
+)
+
+SHOWN = 8  # rows of a batch
+
 
 def asset(name: str) -> str:
     """A style sheet or a script of this room.
@@ -90,18 +103,6 @@ def _raw(name: str, code: str) -> Markup:
     return Markup(f"<{name}>{code}</{name}>")
 
 
-# twice, so that our rules win against those that a notebook has for tables and headings
-ROOT = ".tokenloom.tokenloom"
-
-# JupyterLab, VS Code and Colab say whether they are dark; elsewhere the system decides
-THEMES = (
-    '[data-jp-theme-light="true"] &, .vscode-light & { color-scheme: light; } '
-    '[data-jp-theme-light="false"] &, .vscode-dark &, .vscode-high-contrast &, '
-    'html[theme="dark"] & { color-scheme: dark; } '
-    ".copy, .theme { display: none; }"  # buttons do nothing without a script
-)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class View:
     """Something to look at: HTML in a notebook, words elsewhere.
@@ -146,9 +147,6 @@ def nested_style() -> str:
     plain = re.sub(r"/\*.*?\*/", "", asset("page.css"), flags=re.DOTALL)
     ours = re.sub(r"(?m)^(\s*)(:root|body)\b", r"\1&", plain)
     return f"{ROOT} {{ {' '.join(ours.split())} {THEMES} }}"
-
-
-SHOWN = 8  # rows of a batch
 
 
 def table(head: str, rows: Iterable[tuple[str, object]]) -> str:

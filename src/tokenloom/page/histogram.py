@@ -34,6 +34,12 @@ TOP, BOTTOM = ABOVE, ABOVE + HIGH  # pixels of a drawing without marks and a nam
 
 THICKEST = 56  # pixels of a column
 
+INSET = 56  # pixels at the left of lines: perplexities are long
+
+LINES_TOP, LINES_BOTTOM = ABOVE + NAMED, ABOVE + NAMED + HIGH
+
+TENS = 30  # times the least value, from which on the scale is one of tens
+
 
 def columns(
     names: Sequence[str],
@@ -118,13 +124,6 @@ def every_few() -> Iterator[int]:
     [1, 2, 5, 10, 20]
     """
     return (factor * 10**power for power in count() for factor in (1, 2, 5))
-
-
-INSET = 56  # pixels at the left of lines: perplexities are long
-
-LINES_TOP, LINES_BOTTOM = ABOVE + NAMED, ABOVE + NAMED + HIGH
-
-TENS = 30  # times the least value, from which on the scale is one of tens
 
 
 def binned_lines(

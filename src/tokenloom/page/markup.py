@@ -1,6 +1,6 @@
 """Elements of HTML and SVG as strings that are safe by the way they are made.
 
-One idea: a `Markup` comes from `tag` alone, and whatever else is put into an element is escaped. So
+A `Markup` comes from `tag` alone, and whatever else is put into an element is escaped. So
 texts, ids and names of sources stay text, whatever is in them. Attributes that hold code (`style`,
 `on…`) are refused: a page's policy forbids them, and so nobody writes one by mistake.
 

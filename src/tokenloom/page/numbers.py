@@ -1,6 +1,6 @@
 """Numbers as people read them: with a unit, and no more digits than they mean.
 
-One idea: what a page says in words has three digits, and the table beside it has all of them.
+What a page says in words has three digits, and the table beside it has all of them.
 """
 
 from __future__ import annotations

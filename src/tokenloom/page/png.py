@@ -1,6 +1,6 @@
 """A small picture of levels as a PNG: maps that would be thousands of SVG elements.
 
-One idea: a map has a few levels, so it is a palette picture of one byte for each cell, compressed
+A map has a few levels, so it is a palette picture of one byte for each cell, compressed
 by zlib. A level is how much of a colour is laid on, not a colour: the page lays its own, dark ink
 on light paper and light ink on dark paper, so the most always stands out most, and nothing (level
 0, which is transparent) is the ground, light or dark. A single hue is read in grey, and by people

@@ -45,6 +45,22 @@ _PLAIN = re.compile(r"[\w. -]+")
 _ELEMENT = re.compile(r"<([A-Za-z]\w*)([^<>]*)>")
 _CLASS = re.compile(r'\sclass="([^"]*)"')
 
+WIDTH, MARGIN = 520, 16  # units of the picture
+
+DRAWN = WIDTH - 2 * MARGIN  # units that a drawing is wide
+
+SHOWN = 1.25  # pixels of a unit
+
+LETTER, TITLE_LETTER = 6.8, 8.6  # units of a letter's width, about
+
+LINE, TITLE_LINE = 18, 22  # units from line to line
+
+SWATCH, RAMP = 12, 12  # units of a colour in a legend, and of a level in a ramp
+
+_SIZE = re.compile(r'<svg width="(\d+)" height="([\d.]+)"')
+
+_SAID = re.compile(r'<svg [^<>]*?\saria-label="([^"]*)"')
+
 
 class PaintRule(NamedTuple):
     """A selector, and what it paints in the light and in the dark."""
@@ -162,22 +178,6 @@ def _plain(value: str, values: Mapping[str, str], side: int) -> str:
 def _line(selector: str, declared: Mapping[str, str]) -> str:
     told = " ".join(f"{name}: {value};" for name, value in declared.items())
     return f"{selector} {{ {told} }}"
-
-
-WIDTH, MARGIN = 520, 16  # units of the picture
-
-DRAWN = WIDTH - 2 * MARGIN  # units that a drawing is wide
-
-SHOWN = 1.25  # pixels of a unit
-
-LETTER, TITLE_LETTER = 6.8, 8.6  # units of a letter's width, about
-
-LINE, TITLE_LINE = 18, 22  # units from line to line
-
-SWATCH, RAMP = 12, 12  # units of a colour in a legend, and of a level in a ramp
-
-_SIZE = re.compile(r'<svg width="(\d+)" height="([\d.]+)"')
-_SAID = re.compile(r'<svg [^<>]*?\saria-label="([^"]*)"')
 
 
 class Panel(NamedTuple):

@@ -1,6 +1,6 @@
 """Rows of a run as strips: which documents they hold, what is trained, where documents are cut.
 
-One idea: places are shares of the strip's width, so one drawing fits a phone and a desk, and marks
+Places are shares of the strip's width, so one drawing fits a phone and a desk, and marks
 keep their size. A document is a colour; its cells are pale where they are only looked at and full
 where their token is a target; an edge at which a document is cut is torn. Where neighbours share a
 colour, every second one is lighter. What a strip holds is counted, so a row of thousands of

@@ -1,6 +1,6 @@
 """Tokens as cells, for the explorer and for notebooks: whole letters, and what a dotted line means.
 
-One idea: a cell is about the token in it. It is a *target* if the prediction of this very token
+A cell is about the token in it. It is a *target* if the prediction of this very token
 counts in the loss; a token that is none has a dotted line below it, everywhere. The bytes of a
 letter that is spread over several tokens are put together in the first of them.
 

@@ -1,6 +1,6 @@
 """`report_on`: a page about a run, from its warnings to its certificate; or about something else.
 
-One idea: a report is a list of figures, each a pure function of the subject, between a head of
+A report is a list of figures, each a pure function of the subject, between a head of
 answers and a foot that says how it was made. A figure that does not apply is left out, one that
 cannot be made says why, and none of them can stop the others.
 """

@@ -37,6 +37,16 @@ from tokenloom.store.reader import Reader
 
 MARKED = 1 << 26  # documents of a store that are marked one by one, a byte each
 
+Int64 = NDArray[np.int64]
+
+VISITED = 1 << 16  # examples of a run that is visited row by row
+
+FEW = 1 << 20  # documents and rows of such a run
+
+SPLICES, TOKENS, DOCUMENTS = 1 << 18, 1 << 20, 2000  # of a spliced source that are counted
+
+ROWS = 256  # spliced rows of which inserted tokens are counted
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class StoreUse:
@@ -134,17 +144,6 @@ def _marked(lines: Sequence[Line], documents: int) -> tuple[NDArray[np.uint8], i
         tokens += int(np.diff(edges)[first][times[own] == 0].sum())
         times[own] = np.minimum(times[own], 254) + 1
     return times, tokens
-
-
-Int64 = NDArray[np.int64]
-
-VISITED = 1 << 16  # examples of a run that is visited row by row
-
-FEW = 1 << 20  # documents and rows of such a run
-
-SPLICES, TOKENS, DOCUMENTS = 1 << 18, 1 << 20, 2000  # of a spliced source that are counted
-
-ROWS = 256  # spliced rows of which inserted tokens are counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

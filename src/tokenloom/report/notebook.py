@@ -1,6 +1,6 @@
 """What `view()` shows in a notebook: pieces of a report, and the rows of a batch token by token.
 
-One idea: a notebook has the same pieces as a report, in the same colours, and no script: what a
+A notebook has the same pieces as a report, in the same colours, and no script: what a
 token is stands in its title. Every view also has words, for a terminal.
 """
 

@@ -1,6 +1,6 @@
 """A few rows of a run, spread over it: what figures about real rows look at.
 
-One idea: a dozen rows from the start, the middle and the end show what a run is like, and cost one
+A dozen rows from the start, the middle and the end show what a run is like, and cost one
 read of a few rows, however long the run is. A frame of a million cells is shown less often than a
 short one.
 """

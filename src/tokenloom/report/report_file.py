@@ -22,6 +22,12 @@ from tokenloom.page.numbers import plural
 from tokenloom.remote.uploads import read_whole, write_whole
 from tokenloom.version import __version__
 
+TITLE = "tokenloom report"
+
+ONLY_SHOWN = ("command", "drawing", "gravity", "headline")  # by the page, not in the JSON
+
+MOST_BYTES = 64 << 20  # of a file that may be an earlier report
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -107,13 +113,6 @@ def _headline(one: Answer) -> Markup | None:
 
 def _link(figure: str, words: str) -> Markup | None:
     return tag("a", words, href=f"#{figure}") if figure else None
-
-
-TITLE = "tokenloom report"
-
-ONLY_SHOWN = ("command", "drawing", "gravity", "headline")  # by the page, not in the JSON
-
-MOST_BYTES = 64 << 20  # of a file that may be an earlier report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

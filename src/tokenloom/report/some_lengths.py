@@ -1,6 +1,6 @@
 """Lengths of the documents of a source: all of them, or of a keyed sample that says so.
 
-One idea: offsets lie in chunks, so a sample takes whole stretches of neighbours: a few reads,
+Offsets lie in chunks, so a sample takes whole stretches of neighbours: a few reads,
 whether a store has a million documents or a hundred billion. Their places are keyed by the line of
 documents, so the same run gives the same numbers everywhere.
 """

@@ -1,6 +1,6 @@
 """What each way of cutting rows would make of a source: the run's own, and the others.
 
-One idea: rows follow from lengths, so every way is planned for the same documents and what becomes
+Rows follow from lengths, so every way is planned for the same documents and what becomes
 of every token is counted (`Tally`). Few documents are planned all, exactly as `plan_packing` does
 it; of many, whole groups are, which are packed by themselves anyway.
 

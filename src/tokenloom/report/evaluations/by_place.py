@@ -1,6 +1,6 @@
 """Perplexity by place, and how documents differ.
 
-One idea: a mean over all tokens hides where a model is good. The same losses by the position in the
+A mean over all tokens hides where a model is good. The same losses by the position in the
 frame, by the tokens before, and by document say whether the context is used, and which documents
 are not learned.
 """

@@ -1,6 +1,6 @@
 """What was learned when: losses over checkpoints, and the documents that were learned first.
 
-One idea: an evaluation at every checkpoint gives each document a curve, and a map of documents over
+An evaluation at every checkpoint gives each document a curve, and a map of documents over
 checkpoints shows the order in which they are learned (`tokenloom.evaluate.learned`).
 """
 

@@ -1,6 +1,6 @@
 """What a model gives back: P(z) over the tokens of documents, and how many windows reach it.
 
-One idea: a document is a line of colours, and documents below each other show at a glance whether
+A document is a line of colours, and documents below each other show at a glance whether
 whole documents, their starts, or single places are remembered. The control, if there is one, says
 how much of that would be guessed.
 """

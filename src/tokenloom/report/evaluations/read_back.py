@@ -1,6 +1,6 @@
 """What evaluations found, whatever form it has: answers in memory, or the files they wrote.
 
-One idea: a report asks each evaluation for tables by an axis, for windows, for records over steps
+A report asks each evaluation for tables by an axis, for windows, for records over steps
 or for a page of tokens, and gets what there is. Files are read back without pickle, with a bound on
 their size; what is missing in a file is told, never made up.
 

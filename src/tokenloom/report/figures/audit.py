@@ -23,6 +23,14 @@ SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}
 
 SIZE = 12  # digits of a digest that are shown
 
+FEW = 3  # things that are not looked at; more of them are counted, and named in the figure
+
+ARRAYS = {
+    "all": "every cell of them was judged",
+    "sample": "the cells of a keyed sample of them were judged",
+    "none": "no token was read",
+}
+
 
 def certificate_figure(subject: RunSubject) -> Figure | None:
     """The certificate that a report on a run was given."""
@@ -170,15 +178,6 @@ def _notes(found: Certificate) -> Iterator[str]:
         f"Made by tokenloom {made.tokenloom}, Python {made.python}, NumPy {made.numpy}, with "
         f"{loops}."
     )
-
-
-FEW = 3  # things that are not looked at; more of them are counted, and named in the figure
-
-ARRAYS = {
-    "all": "every cell of them was judged",
-    "sample": "the cells of a keyed sample of them were judged",
-    "none": "no token was read",
-}
 
 
 def audit_report(found: Certificate, *, name: str = "audit", command: str = "") -> Report:

@@ -32,6 +32,14 @@ from tokenloom.report.subject import RunSubject
 
 LEFT, TOP, SIDE, SEEN = 22, 24, 240, 1.6  # pixels
 
+Int64 = NDArray[np.int64]
+
+EVERY_ROW = 1 << 16  # rows of a run that are all looked at
+
+SAMPLED = 256  # rows of a longer one
+
+HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
+
 
 class Block(NamedTuple):
     """Cells [first, last) that look at each other, and their class."""
@@ -86,15 +94,6 @@ def _triangle(first: int, last: int, cells: int) -> str:
     low = min(low, high - SEEN)
     a, b, c, d = LEFT + low, TOP + low, LEFT + high, TOP + high
     return f"M{a:.5g} {b:.5g}L{c:.5g} {d:.5g}L{a:.5g} {d:.5g}z"
-
-
-Int64 = NDArray[np.int64]
-
-EVERY_ROW = 1 << 16  # rows of a run that are all looked at
-
-SAMPLED = 256  # rows of a longer one
-
-HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
 
 
 def boundary_figure(subject: RunSubject) -> Figure | None:

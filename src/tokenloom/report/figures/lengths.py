@@ -1,6 +1,6 @@
 """How long documents are, and how much of what is trained comes from short and long ones.
 
-One idea: lengths differ by powers of ten, so a column stands for a doubling; the second column
+Lengths differ by powers of ten, so a column stands for a doubling; the second column
 shows the share of all tokens, which is what a model trains on. A line marks the length of a frame:
 what lies to its right does not fit into one.
 """

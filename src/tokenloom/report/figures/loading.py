@@ -30,6 +30,14 @@ HOW = {"fits": "fits the cache", "thrashes": "fetches again", "reads rows": "row
 
 LOWER = "lower window_blocks"  # advice for orders that have windows
 
+IN_WORDS = {
+    "fits": "and what is needed at once fits the cache",
+    "thrashes": "and blocks are fetched again, because the cache is too small",
+    "reads rows": "row by row",
+}
+
+STALLS = 0.05  # of the time; more is worth a warning
+
 
 class TypicalSource(NamedTuple):
     """A source of data, as the table assumes it.
@@ -214,15 +222,6 @@ def _notes(subject: RunSubject, found: Simulation) -> list[str]:
         )
         notes.append("Give --latency, --bandwidth and --step-seconds to see how long steps wait.")
     return notes
-
-
-IN_WORDS = {
-    "fits": "and what is needed at once fits the cache",
-    "thrashes": "and blocks are fetched again, because the cache is too small",
-    "reads rows": "row by row",
-}
-
-STALLS = 0.05  # of the time; more is worth a warning
 
 
 def fed_answer(subject: RunSubject) -> Answer:

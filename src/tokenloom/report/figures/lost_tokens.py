@@ -48,6 +48,13 @@ REMEDIES = {
 
 PACKED_BEST = "best_fit_decreasing"
 
+HEAD = (
+    *("source", "documents", "tokens", "not selected", "in no row", "in rows not reached"),
+    *("rows of an epoch", "rows not reached", "documents never shown", "quarantined", "filler"),
+)
+
+UNSELECTED = "not selected"
+
 
 def _remedy(reason: str, one: SourceLeftovers) -> str:
     """What to do about tokens in no row, of what this source does not do already."""
@@ -244,14 +251,6 @@ def _worst(
 
 def _named(one: SourceLeftovers, sources: Sequence[SourceLeftovers]) -> str:
     return f"{one.name}: " if len(sources) > 1 else ""
-
-
-HEAD = (
-    *("source", "documents", "tokens", "not selected", "in no row", "in rows not reached"),
-    *("rows of an epoch", "rows not reached", "documents never shown", "quarantined", "filler"),
-)
-
-UNSELECTED = "not selected"
 
 
 def lost_figure(subject: RunSubject) -> Figure | None:

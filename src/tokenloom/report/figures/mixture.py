@@ -25,6 +25,19 @@ from tokenloom.report.figures.repeats import repeats_table, times_figure
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject
 
+Float64 = NDArray[np.float64]
+
+MARKS = 12  # that are drawn
+
+LETTERS = 46  # of the words beside a mark
+
+REST = "the rest"
+
+HEAD = (
+    *("source", "share of tokens", "tokens", "rows", "rows of an epoch", "epochs"),
+    *("first epoch ends at step", "runs out at step"),
+)
+
 
 def trained_answer(subject: RunSubject) -> Answer:
     """How many tokens of which sources."""
@@ -69,20 +82,6 @@ def trained_cautions(subject: RunSubject) -> Iterator[Caution]:
         else "Build the stores again with documents that have text, or select others.",
         gravity=3,
     )
-
-
-Float64 = NDArray[np.float64]
-
-MARKS = 12  # that are drawn
-
-LETTERS = 46  # of the words beside a mark
-
-REST = "the rest"
-
-HEAD = (
-    *("source", "share of tokens", "tokens", "rows", "rows of an epoch", "epochs"),
-    *("first epoch ends at step", "runs out at step"),
-)
 
 
 def shares_of(consumption: Sequence[Point]) -> Float64:

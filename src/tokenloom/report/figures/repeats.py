@@ -31,6 +31,12 @@ TOLD = 3  # warnings of one kind
 
 _NO_HASH = np.empty((0, 2), np.uint64)
 
+HEAD = (
+    *("source", "tokens", "rows", "rows of an epoch", "epochs", "least times of a row"),
+    *("most times of a row", "documents followed", "rows of a document"),
+    *("steps to its next row: least", "median", "mean", "most"),
+)
+
 
 def repeated_answer(subject: RunSubject) -> Answer:
     """How often the rows of the source that is repeated most come."""
@@ -233,13 +239,6 @@ def _ends(subject: RunSubject) -> Iterator[Caution]:
             remedy="Lower its weight, or let it start over with stop='restart' and no max_epochs.",
             figure="mixture",
         )
-
-
-HEAD = (
-    *("source", "tokens", "rows", "rows of an epoch", "epochs", "least times of a row"),
-    *("most times of a row", "documents followed", "rows of a document"),
-    *("steps to its next row: least", "median", "mean", "most"),
-)
 
 
 def times_figure(subject: RunSubject) -> Figure | None:

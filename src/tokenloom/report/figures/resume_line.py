@@ -1,6 +1,6 @@
 """The run as a line from its first to its last example, and where a state stands on it.
 
-One idea: a position is one integer. What was trained is everything to its left, and what remains is
+A position is one integer. What was trained is everything to its left, and what remains is
 everything to its right, whatever the ranks, the batch size or the machine.
 """
 

@@ -1,6 +1,6 @@
 """Real rows of the run: which documents are in them, what is trained, what is cut, what is empty.
 
-One idea: a row is a strip (`tokenloom.page.strips`), and a dozen of them, from the first, the
+A row is a strip (`tokenloom.page.strips`), and a dozen of them, from the first, the
 middle and the last step, show more about a run than any number. Their spans are in the table.
 """
 

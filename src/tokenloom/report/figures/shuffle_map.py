@@ -38,6 +38,25 @@ COUNTED = {TINY: f"with {TINY}"}  # words for how many orders are of a kind
 
 TOLD = 3  # warnings of one kind
 
+Int64 = NDArray[np.int64]
+
+LINES, BINS = 12, 120  # of a map, at most
+
+EACH = 8  # rows that a square of a map stands for, at least
+
+FEWEST = 4  # lines and bins of a map; a source that has fewer squares of such rows has none
+
+ROWS = 1 << 16  # of a source whose places are looked up
+
+SHOWN = 4  # sources
+
+HEAD = (
+    *("source", "verdict", "rows", "storage blocks", "rows of a batch"),
+    *("blocks in a batch", "fair shuffle: blocks", "share of neighbours of one block"),
+    *("fair shuffle: share of neighbours", "share of an epoch that a row moves"),
+    "fair shuffle: share of an epoch",
+)
+
 
 def shuffled_answer(subject: RunSubject) -> Answer:
     """The verdict on the largest source, and on how many others."""
@@ -155,26 +174,6 @@ def _caution(name: str, look: OrderLook) -> Caution | None:
             figure="shuffle",
         )
     return None
-
-
-Int64 = NDArray[np.int64]
-
-LINES, BINS = 12, 120  # of a map, at most
-
-EACH = 8  # rows that a square of a map stands for, at least
-
-FEWEST = 4  # lines and bins of a map; a source that has fewer squares of such rows has none
-
-ROWS = 1 << 16  # of a source whose places are looked up
-
-SHOWN = 4  # sources
-
-HEAD = (
-    *("source", "verdict", "rows", "storage blocks", "rows of a batch"),
-    *("blocks in a batch", "fair shuffle: blocks", "share of neighbours of one block"),
-    *("fair shuffle: share of neighbours", "share of an epoch that a row moves"),
-    "fair shuffle: share of an epoch",
-)
 
 
 class BlockMap(NamedTuple):

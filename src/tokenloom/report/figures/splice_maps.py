@@ -1,6 +1,6 @@
 """What splices show: how often each start and place of a document comes, and each token is trained.
 
-One idea: what an epoch shows of a document is counted before it is trained
+What an epoch shows of a document is counted before it is trained
 (`tokenloom.inspect.coverage`), so the longest, the median and the shortest document are drawn, and
 the others are in the table as far as counting them is cheap. What would take long is left out, with
 the reason.
