@@ -52,3 +52,13 @@ def test_sources_of_a_mix_count_by_the_rows_that_they_give(store):
     share = 100 / 3 * (1 - 2 * pairs(S // 2) / pairs(S))
     found = re.search(r"([\d.]+) % (of the attention pairs would|over)", boundaries(run).message)
     assert float(found[1]) == pytest.approx(share, abs=0.2)
+
+
+def test_a_long_run_is_judged_by_a_sample_of_an_epoch(tmp_path):
+    documents = [[1] * S, [2] * (S // 2), [3] * (S // 2)] * 30_000
+    write_store(tmp_path / "s", [documents])
+    found = boundaries(tl.open(tmp_path / "s").windows(S).shuffle().epochs(2))
+    wanted = 50 * (1 - 2 * pairs(S // 2) / pairs(S))
+    (share,) = re.findall(r"([\d.]+) % over \d+ rows|Over \d+ rows, ([\d.]+) %", found.message)
+    assert float(share[0] or share[1]) == pytest.approx(wanted, abs=6)
+    assert any("drawn by a key" in note for note in found.notes)

@@ -10,6 +10,7 @@ corners. Triangles of one colour are one path; the smallest is drawn large enoug
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -218,13 +219,26 @@ def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool)
         shown = f"The {plural(len(rows), 'row')} {_is(len(rows))} shown"
         which = f"{shown} under “Rows as they are trained”."
         return _Looked(len(rows), _crossing(inside, every), which, sampled=True)
-    n, some = subject.examples, np.arange(subject.examples)
-    if n > EVERY_ROW:
-        drawn = draws(key(0, "report", "boundaries"), np.arange(SAMPLED, dtype=np.uint64))
-        some = np.unique((drawn % np.uint64(n)).astype(np.int64))
-    looked, found = len(some), _counted(run.spans(some), run.seq_len)
-    which = f"The {plural(looked, 'row')} {_is(looked)} drawn by a key." if looked < n else ""
-    return _Looked(looked, _crossing(*found), which, sampled=looked < n)
+    if subject.examples <= EVERY_ROW:
+        found = _counted(run.spans(np.arange(subject.examples)), run.seq_len)
+        return _Looked(subject.examples, _crossing(*found))
+    counts = [1] * len(run.sources)
+    if subject.simulation is not None:
+        counts = [one.rows for one in subject.simulation.sources]
+    looked, pairs = 0, np.zeros(2)
+    for source, count in zip(run.sources, counts, strict=True):
+        if not count or not source.rows:
+            continue
+        # of the first epoch, whose rows are found without the rows before them
+        size, stream = math.ceil(SAMPLED * count / sum(counts)), key(0, "boundaries", source.name)
+        drawn = draws(stream, np.arange(size, dtype=np.uint64)) % np.uint64(source.rows)
+        rows_drawn = np.unique(drawn.astype(np.int64))
+        looked += len(rows_drawn)
+        spans = source.layout.spans(0, rows_drawn)
+        pairs += np.array(_counted(spans, run.seq_len)) * (count / len(rows_drawn))
+    from_where = "drawn by a key from an epoch of every source"
+    which = f"The {plural(looked, 'row')} {_is(looked)} {from_where}."
+    return _Looked(looked, _crossing(*pairs), which, sampled=True)
 
 
 def _is(count: int) -> str:
