@@ -34,20 +34,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.tokenizer.chat.conversation import a_kind
 
-__all__ = [
-    "PER_TOKEN",
-    "STORED",
-    "BadRecord",
-    "check_keys",
-    "given_columns",
-    "number_array",
-    "refuse_beside_text",
-    "stored_columns",
-    "take",
-    "token_values",
-    "warn_of_unknown",
-]
-
 Array = NDArray[Any]
 
 Bool = NDArray[np.bool_]

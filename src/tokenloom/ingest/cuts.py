@@ -37,17 +37,6 @@ from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.limits import limits
 from tokenloom.remote.objects import RangedFile, as_stream, open_ranged
 
-__all__ = [
-    "BLOCK_BYTES",
-    "Block",
-    "Cut",
-    "Edge",
-    "blocks",
-    "line_edges",
-    "open_parquet",
-    "row_groups",
-]
-
 BLOCK_BYTES = 4 << 20
 
 # Opening a file costs about as much as parsing this many bytes; it also keeps a million empty

@@ -37,8 +37,6 @@ from tokenloom.tokenizer.chat.conversation import BadChat, Chat, ChatJob, ChatRe
 from tokenloom.tokenizer.chat.token_weights import EncodedChats, Placer, encode_chats
 from tokenloom.tokenizer.encoders import Encoded, Encoder
 
-__all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "bad_records", "encode_block"]
-
 Array = NDArray[Any]
 
 CHECKED_CHARACTERS = 1 << 18  # of the first documents, which an accelerator must agree on

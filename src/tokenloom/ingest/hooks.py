@@ -19,8 +19,6 @@ from typing import Any
 from tokenloom.arguments import import_reference, reference_of
 from tokenloom.errors import ConfigError
 
-__all__ = ["Hook", "resolve_hook"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hook:

@@ -26,15 +26,6 @@ from tokenloom.ingest.spool import Spool, canonical_line
 from tokenloom.limits import limits
 from tokenloom.remote.objects import open_ranged
 
-__all__ = [
-    "arrow_bytes",
-    "content",
-    "duplicates_among",
-    "identify",
-    "identify_equal_sizes",
-    "row_lines",
-]
-
 HASH_ROWS = 1024
 
 

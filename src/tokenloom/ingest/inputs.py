@@ -50,18 +50,6 @@ from tokenloom.errors import ConfigError, InputError, MissingExtra, choices, plu
 from tokenloom.ingest.spool import as_table, spool
 from tokenloom.remote.objects import find_objects, first_bytes
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "Compression",
-    "Input",
-    "Kind",
-    "check_size",
-    "expand",
-    "known_encoding",
-    "label",
-    "unreadable",
-]
-
 log = logging.getLogger("tokenloom")
 
 P = TypeVar("P", bound=Place)

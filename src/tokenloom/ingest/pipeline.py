@@ -57,21 +57,6 @@ from tokenloom.store.snapshots import Snapshot
 from tokenloom.store.writer import publish_manifest, publish_sidecar
 from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
-__all__ = [
-    "BuildMode",
-    "drop_or_tell",
-    "executor_for",
-    "kept_skips",
-    "known_inputs",
-    "next_number",
-    "next_shard",
-    "processes_of",
-    "publish",
-    "refuse_other",
-    "report_duplicates",
-    "run_build",
-]
-
 log = logging.getLogger("tokenloom")
 
 MAX_NAMED = 3  # duplicates that a message names

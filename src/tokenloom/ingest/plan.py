@@ -34,16 +34,6 @@ from tokenloom.tokenizer.chat.decide import ChatOptions, decide_chat, describe_c
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
 from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
 
-__all__ = [
-    "GLANCE_BYTES",
-    "MOST_STRETCHES",
-    "BuildOptions",
-    "BuildPlan",
-    "make_plan",
-    "resolve_tokenizer",
-    "with_inputs",
-]
-
 log = logging.getLogger("tokenloom")
 
 ENGINES = ("auto", "reference", "fast")

@@ -39,8 +39,6 @@ from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.limits import limits
 from tokenloom.remote.objects import RangedFile, open_ranged
 
-__all__ = ["Records", "read_block"]
-
 BOM = b"\xef\xbb\xbf"
 
 Place = tuple[int, int, str]

@@ -29,8 +29,6 @@ from tokenloom.store.files import Files
 from tokenloom.store.metadata import MAX_LINES_BYTES
 from tokenloom.store.writer import ShardWriter, shard_entry
 
-__all__ = ["Cursor", "check_first_records", "committed_shards", "shards_from", "write_shards"]
-
 log = logging.getLogger("tokenloom")
 
 SHOWN_SKIPS = 5

@@ -18,8 +18,6 @@ import zstandard
 
 from tokenloom.errors import StoreCorrupt
 
-__all__ = ["Skips", "Told", "read_skips"]
-
 MAX_PLACES = 100_000
 
 MAX_BYTES = 256 << 20  # of the places of a shard, unpacked: a writer makes far fewer

@@ -32,8 +32,6 @@ import zstandard
 from tokenloom.errors import InputError, MissingExtra, binary_size, plural
 from tokenloom.limits import limits
 
-__all__ = ["Spool", "as_table", "canonical_line", "spool"]
-
 log = logging.getLogger("tokenloom")
 
 SHARE = 0.9  # of the free space: an endless iterator must not fill the disk for everybody

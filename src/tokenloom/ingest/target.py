@@ -49,25 +49,6 @@ from tokenloom.store.snapshots import (
     numbers,
 )
 
-__all__ = [
-    "Collected",
-    "Standing",
-    "alone",
-    "collect",
-    "drop_older",
-    "held",
-    "is_our_shard",
-    "is_our_sidecar",
-    "look",
-    "make_directory",
-    "place_of",
-    "refuse",
-    "remains",
-    "remove_names",
-    "sizes_of",
-    "together",
-]
-
 log = logging.getLogger("tokenloom")
 
 POLL_SECONDS = 0.1

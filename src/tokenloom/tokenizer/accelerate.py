@@ -38,8 +38,6 @@ from tokenloom.tokenizer.encoders import (
 )
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["SAMPLE_RATE", "AcceleratedEncoder", "EngineDisagrees", "choose_engine"]
-
 SAMPLE_RATE: Final = 1 / 1000
 
 # Characters on which fastokens 0.3.5 and tokenizers 0.23 cut words otherwise: of all code points,

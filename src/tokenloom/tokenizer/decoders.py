@@ -18,8 +18,6 @@ from tokenloom.errors import TokenizerError
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["BYTE_OF_SYMBOL", "decode", "token_strings"]
-
 
 def decode(spec: TokenizerSpec, ids: ArrayLike) -> str:
     """The text of some ids, special tokens included; broken UTF-8 becomes U+FFFD.

@@ -44,22 +44,9 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.limits import limits
-from tokenloom.tokenizer.decoders import decode, token_strings
 from tokenloom.tokenizer.find import LiveCallable, function_of
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
-
-__all__ = [
-    "BatchEncoder",
-    "Encoded",
-    "Encoder",
-    "TextEncoder",
-    "decode",
-    "installed_version",
-    "reference_encoder",
-    "refuse_surrogates",
-    "token_strings",
-]
 
 
 class Encoded(NamedTuple):

@@ -31,8 +31,6 @@ from tokenloom.tokenizer.payloads import (
     tokenizers_payload,
 )
 
-__all__ = ["Found", "LiveCallable", "cached_file", "find", "function_of", "read_settings"]
-
 LiveCallable: TypeAlias = Callable[[str], Sequence[int]]
 
 # Names of special tokens in published tokenizers, the likelier first.

@@ -15,14 +15,6 @@ from typing import Any
 
 from tokenloom.errors import MissingExtra, TokenizerError
 
-__all__ = [
-    "open_sentencepiece",
-    "open_tiktoken",
-    "open_tokenizers",
-    "tiktoken_payload",
-    "tokenizers_payload",
-]
-
 
 def _library(package: str, extra: str, what: str) -> Any:
     try:

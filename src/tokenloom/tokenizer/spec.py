@@ -35,17 +35,6 @@ from tokenloom.arguments import check_between, one_of
 from tokenloom.errors import ConfigError, TokenizerError, near_miss
 from tokenloom.tokenizer.find import Found, LiveCallable, find
 
-__all__ = [
-    "KINDS",
-    "MAX_VOCAB",
-    "UNSET",
-    "LiveCallable",
-    "Special",
-    "TokenizerSpec",
-    "rebuild",
-    "resolve",
-]
-
 KINDS: Final = ("bytes", "tokenizers", "tiktoken", "sentencepiece", "callable")
 
 MAX_VOCAB: Final = 2**31  # batches are int32, so an id of 2^31 or more does not fit

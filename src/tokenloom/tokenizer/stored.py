@@ -20,8 +20,6 @@ from tokenloom.tokenizer.decoders import decode, token_strings
 from tokenloom.tokenizer.encoders import reference_encoder
 from tokenloom.tokenizer.spec import TokenizerSpec, rebuild
 
-__all__ = ["StoredTokenizer"]
-
 
 class StoredTokenizer:
     """The tokenizer that made a store's ids, opened from the store's own copy.

@@ -30,8 +30,6 @@ from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["byte_lengths", "first_difference", "vocabulary_identity"]
-
 Tokens = Iterable[tuple[int, bytes]]
 
 # symbol → the character with the number of its byte; other characters of Latin-1 leave it

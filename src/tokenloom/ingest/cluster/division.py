@@ -32,8 +32,6 @@ from tokenloom.ingest.cuts import DATASET_ROWS, PIECE_COST, Edge, row_groups
 from tokenloom.ingest.identity import content
 from tokenloom.ingest.inputs import Input
 
-__all__ = ["Division", "Reach", "divide", "length_of", "records_before"]
-
 ROW_BYTES = 1024  # what a row of an object counts as: asking would mean reading it
 
 SMALL = 4  # an input below this share of a stretch is never cut

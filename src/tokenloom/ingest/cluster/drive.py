@@ -83,8 +83,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.store.snapshots import Snapshot, check_sizes, read_inputs
 
-__all__ = ["Site", "finish_parts", "planned_stretches", "prepare", "run_all", "run_part", "survey"]
-
 log = logging.getLogger("tokenloom")
 
 

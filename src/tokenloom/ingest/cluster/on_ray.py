@@ -49,8 +49,6 @@ from tokenloom.ingest.plan import BuildOptions, BuildPlan
 from tokenloom.progress import Progress
 from tokenloom.remote.uploads import files_of
 
-__all__ = ["check_executor", "refuse_objects", "run_tasks"]
-
 RETRIES = 16  # how often Ray runs a task again whose worker or node was lost
 
 AHEAD = 2  # tasks submitted for each CPU of the cluster

@@ -17,8 +17,6 @@ from tokenloom.ingest.pipeline import BuildMode
 from tokenloom.ingest.plan import MOST_STRETCHES, BuildOptions
 from tokenloom.store.files import Files
 
-__all__ = ["SETTINGS", "build_part", "site_of"]
-
 _MODE = tuple(field_names(BuildMode))
 
 SETTINGS = (*(name for name in field_names(BuildOptions) if name != "stretches"), *_MODE)

@@ -23,21 +23,6 @@ from tokenloom.ingest.inputs import Input
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files, publish_file
 
-__all__ = [
-    "Listed",
-    "Read",
-    "StretchPlan",
-    "StretchRecord",
-    "is_stretch_file",
-    "plan_name",
-    "publish_plan",
-    "publish_record",
-    "read_plan",
-    "read_record",
-    "record_name",
-    "stretch_files",
-]
-
 NAME = re.compile(r"(?:plan-|stretch-)([0-9]+)(?:-([0-9]+))?\.json")
 
 

@@ -39,8 +39,6 @@ from tokenloom.ingest.target import remove_names, together
 from tokenloom.progress import Progress
 from tokenloom.store.files import Files
 
-__all__ = ["STEP", "Task", "bytes_of", "hash_stretch", "join_inputs", "run_stretch"]
-
 log = logging.getLogger("tokenloom")
 
 STEP = 10_000  # shard numbers of a stretch

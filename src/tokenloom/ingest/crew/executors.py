@@ -29,8 +29,6 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["Crew", "Effort", "best_processes"]
-
 log = logging.getLogger("tokenloom")
 
 Task = tuple[int, Block]

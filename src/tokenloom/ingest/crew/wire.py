@@ -34,21 +34,6 @@ from tokenloom.tokenizer.encoders import Encoder, reference_encoder
 from tokenloom.tokenizer.find import LiveCallable
 from tokenloom.tokenizer.spec import TokenizerSpec, rebuild
 
-__all__ = [
-    "Setup",
-    "open_kitchen",
-    "pack_block",
-    "pack_encoded",
-    "pack_error",
-    "pack_setup",
-    "raise_told",
-    "receive",
-    "send",
-    "unpack_block",
-    "unpack_encoded",
-    "unpack_setup",
-]
-
 Message = tuple[dict[str, Any], list[Any]]
 
 ARRAYS = ("ids", "lengths", "piece", "record")

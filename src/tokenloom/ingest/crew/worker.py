@@ -43,8 +43,6 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
 from tokenloom.store.handles import Single, lock_of
 
-__all__ = ["Worker", "close_resting", "lease", "main", "resting", "return_to_rest"]
-
 REST_SECONDS: Final = 20.0
 
 

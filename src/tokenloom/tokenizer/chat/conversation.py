@@ -37,8 +37,6 @@ from typing import Any, Final
 from tokenloom.errors import choices
 from tokenloom.tokenizer.chat.template import ChatTemplate, Rendered, TemplateFailed
 
-__all__ = ["KEYS", "BadChat", "Chat", "ChatJob", "ChatReader", "a_kind"]
-
 KEYS: Final = {
     "messages": ("messages",),
     "conversations": ("conversations",),

@@ -32,8 +32,6 @@ from tokenloom.tokenizer.decoders import token_strings
 from tokenloom.tokenizer.find import cached_file, read_settings
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["ChatOptions", "decide_chat", "describe_chat"]
-
 log = logging.getLogger("tokenloom")
 
 COLUMNS: Final = ("loss_mask", "loss_weights")

@@ -22,8 +22,6 @@ from typing import Any, NamedTuple
 
 from tokenloom.errors import ConfigError, MissingExtra
 
-__all__ = ["ChatTemplate", "Rendered", "TemplateFailed"]
-
 
 class TemplateFailed(ValueError):
     """Why a template gave no text for some messages."""

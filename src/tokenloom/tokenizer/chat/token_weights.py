@@ -39,8 +39,6 @@ from tokenloom.tokenizer.encoders import Encoded, batches, reference_encoder
 from tokenloom.tokenizer.payloads import open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["EncodedChats", "Placer", "encode_chats", "place_encoder"]
-
 HEAD_CHARACTERS: Final = 1 << 23  # of beginnings that are encoded together
 
 Range: TypeAlias = tuple[int, int]
