@@ -11,7 +11,7 @@ from refusals import refused
 
 import tokenloom as tl
 from tokenloom.evaluate import Losses, evaluate, token_scores
-from tokenloom.evaluate.token_axes import AXES, bin_name
+from tokenloom.evaluate.scoring import AXES, bin_name
 
 LENGTHS = (20, 9, 31, 1, 50)
 

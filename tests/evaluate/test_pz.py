@@ -101,8 +101,6 @@ def test_heat_covers_the_suffix_and_never_the_prefix(tmp_path):
     assert np.isnan(heat[[0, 1, 2, 7, 12, 13]]).all()
     assert heat[3:7].tolist() == [first] * 4
     assert heat[8:12].tolist() == [second] * 4
-    window = found.heat(0, over="window")
-    assert window[5:7].tolist() == [max(first, second)] * 2
 
 
 def test_intervals_come_from_documents_not_from_windows(tmp_path):

@@ -1,8 +1,8 @@
 """Answers as bytes, and the answers of all ranks as one.
 
-One idea: an answer is some arrays and a few plain values. Written as one `.npz` without pickle, it
-can be saved, sent, and read by anything that knows NumPy; the shares of ranks are sent this way,
-joined in order of indices, and equal to what one rank finds.
+An answer is some arrays and a few plain values. Written as one `.npz` without pickle, it can be
+saved, sent, and read by anything that knows NumPy; the shares of ranks are sent this way and
+joined in order of indices.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ def packed(kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     >>> about, arrays["x"].tolist()
     ({'a': 1}, [0, 1, 2])
     """
-    words = json.dumps({"kind": kind, "format": FORMAT, "about": about}, sort_keys=True)
+    head = json.dumps({"kind": kind, "format": FORMAT, "about": about}, sort_keys=True)
+    named: dict[str, Any] = {ABOUT: np.frombuffer(head.encode(), np.uint8)}
     file = io.BytesIO()
-    every: dict[str, Any] = {ABOUT: np.frombuffer(words.encode(), np.uint8)}
-    every |= dict(sorted(arrays.items()))
-    np.savez(file, **every)
+    np.savez(file, **(named | dict(sorted(arrays.items()))))
     return file.getvalue()
 
 
@@ -70,14 +69,9 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
     Raises:
         InputError: the bytes are something else.
     """
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        head = json.loads(arrays.pop(ABOUT).tobytes())
-        found = f"{head['kind']} in format {head['format']}"
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        found, head = f"{type(error).__name__}: {error}", {}
-    if head.get("kind") != kind or head.get("format") != FORMAT:
+    head, arrays = _read(data)
+    if (head.get("kind"), head.get("format")) != (kind, FORMAT):
+        found = f"{head.get('kind')} in format {head.get('format')}" if head else "something else"
         raise InputError(
             f"answer: found {found:.80}, allowed: {kind} in format {FORMAT}. Evaluate again."
         )
@@ -91,11 +85,18 @@ def kind_in(data: bytes) -> str:
     >>> kind_in(packed("toy", {}, {})), kind_in(b"something else")
     ('toy', '')
     """
+    return str(_read(data)[0].get("kind", ""))
+
+
+def _read(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """(what is written about the arrays, the arrays); nothing if the bytes are something else."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return str(json.loads(file[ABOUT].tobytes())["kind"])
+            arrays = {name: file[name] for name in file.files}
+        head = json.loads(arrays.pop(ABOUT).tobytes())
     except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
-        return ""
+        return {}, {}
+    return (head, arrays) if isinstance(head, dict) else ({}, {})
 
 
 def gathered(share: A) -> A:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.documents import Documents
-from tokenloom.arguments import integer, one_of
+from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
@@ -277,35 +277,34 @@ class Extraction:
             ((low + i - 1) * width, (low + i) * width, int(count)) for i, count in enumerate(counts)
         ]
 
-    def heat(self, document: int, *, over: str = "suffix") -> Float64:
-        """Log P(z) over the tokens of a document: the largest of the windows that cover each.
+    def heat(self, document: int) -> Float64:
+        """Log P(z) over the tokens of a document: the largest of the windows whose suffix has each.
+
+        Prefixes are left out: they were given to the model.
 
         Args:
             document: its number.
-            over: a window covers its "suffix", or the whole "window". A prefix was given to the
-                model, so "window" makes text look extracted that was not.
 
         Returns:
-            One value a token; NaN where no window covers it.
+            One value a token; NaN where there is no window.
         """
-        one_of("over", over, ("suffix", "window"))
         if document not in self.lengths:
             raise ConfigError(
                 f"document: {document} was not evaluated, allowed: {len(self.lengths)} numbers, "
                 f"for example {next(iter(self.lengths), None)}"
             )
         windows = self.windows.some(np.flatnonzero(self.windows.document == document))
-        skip = self.settings["prefix"] if over == "suffix" else 0
-        length = self.settings["prefix"] + self.settings["suffix"] - skip
-        cells = windows.start[:, None] + skip + np.arange(length)
+        cells = (
+            windows.start[:, None] + self.settings["prefix"] + np.arange(self.settings["suffix"])
+        )
         found = np.full(self.lengths[document], np.nan)
         np.fmax.at(found, cells, windows.log_pz[:, None])
         return found
 
-    def coverage(self, tau: float = 0.5, *, over: str = "suffix") -> float:
-        """The share of tokens in a window of P(z) >= tau, of those in any window."""
-        heats = [self.heat(number, over=over) for number in self.lengths]
-        seen = np.concatenate([one[~np.isnan(one)] for one in heats]) if heats else np.empty(0)
+    def coverage(self, tau: float = 0.5) -> float:
+        """The share of tokens in a suffix of P(z) >= tau, of those in any suffix."""
+        seen = np.concatenate([np.empty(0), *map(self.heat, self.lengths)])
+        seen = seen[~np.isnan(seen)]
         return float((seen >= math.log(tau)).mean()) if len(seen) else math.nan
 
     def figures(self, n: int = 100, p: float = 0.5) -> dict[str, Float64]:
@@ -393,7 +392,7 @@ class Extraction:
             f"{whole['mean_pz']:.3g}, median {whole['median_pz']:.3g}, largest "
             f"{whole['max_pz']:.3g}; greedy {whole['greedy']:.1%}"
         )
-        yield f"tokens in a window of P(z) >= 0.5: {self.coverage():.1%}"
+        yield f"tokens in a suffix of P(z) >= 0.5: {self.coverage():.1%}"
         if len(self.settings["offsets"]) > 1:
             told = (f"{one['loss']:.4f} at {s}" for s, one in self.by_offset().items())
             yield f"loss of suffix tokens by frame offset: {', '.join(told)}"

@@ -39,7 +39,6 @@ def heat_map(
     names: Mapping[int, str] | None = None,
     columns: int = 120,
     most: int = 40,
-    over: str = "suffix",
 ) -> str:
     """A picture of P(z) over the tokens of documents.
 
@@ -49,7 +48,6 @@ def heat_map(
         names: what to write beside a document instead of its number.
         columns: pieces of the longest document; a piece has the colour of its largest P(z).
         most: documents that are drawn if `documents` is None; the caption says how many there are.
-        over: as for `Extraction.heat`.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.evaluate import pz
@@ -64,11 +62,11 @@ def heat_map(
     integer("columns", columns, 1)
     integer("most", most, 1)
     chosen = most_remembered(found, most) if documents is None else list(documents)
-    drawn = pz_map(found, chosen, DRAWN, columns=columns, names=names, over=over, sharp=True)
+    drawn = pz_map(found, chosen, DRAWN, columns=columns, names=names, sharp=True)
     return standalone(
         "P(z) over the tokens of documents",
-        _caption(found, chosen, columns, over),
-        [Panel(drawn, ramp=pz_colours(found, chosen, columns=columns, over=over))],
+        _caption(found, chosen, columns),
+        [Panel(drawn, ramp=pz_colours(found, chosen, columns=columns))],
     )
 
 
@@ -79,7 +77,6 @@ def pz_map(
     *,
     columns: int,
     names: Mapping[int, str] | None = None,
-    over: str = "suffix",
     sharp: bool = False,
 ) -> Markup:
     """The drawing: a line of colours for each document.
@@ -90,13 +87,10 @@ def pz_map(
         width: pixels of the drawing.
         columns: as for `heat_map`.
         names: as for `heat_map`.
-        over: as for `heat_map`.
         sharp: for a file.
     """
-    piece = _piece(found, chosen, columns)
-    longest = max((found.lengths[one] for one in chosen), default=1)
-    grid = np.zeros((max(1, len(chosen)), max(1, -(-longest // piece))))
-    every = _powers(found, chosen, columns, over)
+    every = _powers(found, chosen, columns)
+    grid = np.zeros((max(1, len(chosen)), max(map(len, every), default=1)))
     lowest = _lowest(every)
     for row, powers in enumerate(every):
         levels = np.clip(lowest + powers, 0.05, lowest)  # what is there is never nothing
@@ -105,7 +99,7 @@ def pz_map(
         grid,
         width,
         f"largest P(z) over the tokens of {plural(len(chosen), 'document')}",
-        x=(0, grid.shape[1] * piece),
+        x=(0, grid.shape[1] * _piece(found, chosen, columns)),
         below="token of the document",
         rows=[(names or {}).get(one, f"document {one}") for one in chosen],
         top=lowest,
@@ -113,18 +107,16 @@ def pz_map(
     )
 
 
-def pz_colours(
-    found: Extraction, chosen: Sequence[int], *, columns: int, over: str = "suffix"
-) -> tuple[str, str]:
+def pz_colours(found: Extraction, chosen: Sequence[int], *, columns: int) -> tuple[str, str]:
     """What the first and the last colour of a map stand for; as for `pz_map`."""
-    lowest = _lowest(_powers(found, chosen, columns, over))
+    lowest = _lowest(_powers(found, chosen, columns))
     return f"P(z): {power(-lowest)} and less", "1; empty: no window"
 
 
-def _powers(found: Extraction, chosen: Sequence[int], columns: int, over: str) -> list[Float64]:
+def _powers(found: Extraction, chosen: Sequence[int], columns: int) -> list[Float64]:
     """The powers of ten of each piece of each document; NaN where there is no window."""
     piece = _piece(found, chosen, columns)
-    return [pieces_of(found.heat(one, over=over), piece) / math.log(10) for one in chosen]
+    return [pieces_of(found.heat(one), piece) / math.log(10) for one in chosen]
 
 
 def _lowest(every: Sequence[Float64]) -> int:
@@ -142,13 +134,11 @@ def _lowest(every: Sequence[Float64]) -> int:
 
 def most_remembered(found: Extraction, most: int) -> list[int]:
     """The documents with the largest P(z), in order of their numbers."""
-    order = np.argsort(found.windows.document, kind="stable")
-    numbers, first = np.unique(found.windows.document[order], return_index=True)
-    if not len(numbers):
-        return []
-    values = np.exp(found.windows.log_pz[order])
-    largest = np.maximum.reduceat(values, first)
-    means = np.add.reduceat(values, first) / np.diff(np.append(first, len(values)))
+    numbers, place = np.unique(found.windows.document, return_inverse=True)
+    values = np.exp(found.windows.log_pz)
+    means = np.bincount(place, values) / np.bincount(place)
+    largest = np.zeros(len(numbers))
+    np.maximum.at(largest, place, values)
     best = np.lexsort((numbers, -means, -largest))[:most]
     chosen: list[int] = sorted(numbers[best].tolist())
     return chosen
@@ -178,7 +168,7 @@ def power(exponent: float) -> str:
     return f"10{f'{exponent:g}'.translate(RAISED)}" if exponent else "1"
 
 
-def _caption(found: Extraction, chosen: Sequence[int], columns: int, over: str) -> list[str]:
+def _caption(found: Extraction, chosen: Sequence[int], columns: int) -> list[str]:
     asked, every, drawn = found.settings, len(found.lengths), len(chosen)
     rest = [] if drawn == every else [f"{drawn} of {every:,} documents"]
     windows = (
@@ -186,7 +176,7 @@ def _caption(found: Extraction, chosen: Sequence[int], columns: int, over: str) 
         f"every {plural(asked['stride'], 'token')}; {asked['model'].partition(',')[0]}"
     )
     reduced = (
-        f"largest P(z) of windows whose {over} covers a token; pieces of "
+        f"largest P(z) of windows whose suffix covers a token; pieces of "
         f"{plural(_piece(found, chosen, columns), 'token')}"
     )
     return [windows[:110], reduced, *rest]

@@ -23,15 +23,22 @@ from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.evaluation_sets import one_document_rows
 from tokenloom.evaluate.models import scorer_of
-from tokenloom.evaluate.scoring import Judged, Range, judged_batches, trained_targets
-from tokenloom.evaluate.token_axes import AXES, DOUBLING, TokenPlaces, bin_name, places
+from tokenloom.evaluate.scoring import (
+    AXES,
+    DOUBLING,
+    SOURCE,
+    Judged,
+    Range,
+    bin_name,
+    judged_batches,
+    places,
+    trained_targets,
+)
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
 
 PENDING = 1 << 18  # tokens that are kept before they are added up
-
-SOURCE = 1 << 40  # keys of documents: source · 2^40 + document
 
 
 class LossSums(NamedTuple):
@@ -73,7 +80,7 @@ class Losses:
     """What a model's losses on a run are; made by `tokenloom.evaluate.evaluate`.
 
     Attributes:
-        tables: sums by axis; see `tokenloom.evaluate.token_axes`.
+        tables: sums by axis; see `tokenloom.evaluate.scoring`.
         sources: names of the sources, by number.
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
         judged: ranges of examples, first and one after the last, that are in the tables.
@@ -331,15 +338,8 @@ def _losses(
     once = np.ones(len(nats), np.int64)
     text = 0 * once if lengths is None else lengths[one.targets]
     nats[never == 1] = 0.0
-    return {axis: LossSums(_keys(axis, at), once, never, text, greedy, nats) for axis in axes}
-
-
-def _keys(axis: str, at: TokenPlaces) -> NDArray[np.int64]:
-    if axis == "all":
-        return np.zeros(len(at.row), np.int64)
-    if axis == "document":
-        return at.source * SOURCE + at.document
-    return AXES[axis](at)
+    keys = {axis: AXES[axis](at) if axis in AXES else 0 * once for axis in axes}
+    return {axis: LossSums(key, once, never, text, greedy, nats) for axis, key in keys.items()}
 
 
 def _figures(sums: LossSums) -> dict[int, dict[str, float]]:

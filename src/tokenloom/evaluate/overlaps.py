@@ -1,7 +1,7 @@
 """Which evaluation documents were trained on: stretches of n tokens that both share.
 
-One idea: text that was copied shares long stretches of tokens with its copy, and text that was not
-shares none. All stretches of n tokens of the evaluation documents go into a table of hashes;
+Text that was copied shares long stretches of tokens with its copy, and text that was not shares
+none. All stretches of n tokens of the evaluation documents go into a table of hashes;
 training documents are read once, and every stretch of theirs is looked up. A hit is compared token
 by token before it counts, so that no hash can accuse anybody.
 
@@ -134,20 +134,22 @@ def overlap(
     """
     chunk = limits().overlap_chunk_tokens
     integer("n", n, 2)
-    ours = Store(evaluation.line.reader, evaluation.line.reader.path).tokenizer_identity
-    theirs = Store(training.line.reader, training.line.reader.path).tokenizer_identity
+    ours, theirs = (
+        Store(one.line.reader, one.line.reader.path).tokenizer_identity
+        for one in (evaluation, training)
+    )
     if ours != theirs:
         raise ConfigError(
             f"evaluation: its ids are of tokenizer {ours[:12]}, training has {theirs[:12]}, "
             "allowed: ids that mean the same. Build both with one tokenizer"
         )
     known = _Table.of(evaluation.line, n)
-    hits = []
+    hits = [np.empty((0, 4), np.int64)]
     with Progress("overlap", total=training.line.tokens, unit="token", show=progress) as bar:
         for piece in _pieces(training.line, n):
             hits.append(known.hits(piece, n))
             bar.advance(chunk)
-    return known.judged(np.concatenate(hits) if hits else np.empty((0, 4), np.int64), n)
+    return known.judged(np.concatenate(hits), n)
 
 
 class _Piece(NamedTuple):
@@ -172,10 +174,8 @@ def _pieces(line: Line, n: int) -> Iterator[_Piece]:
     for begin in range(0, line.tokens, chunk):
         end = min(begin + chunk, line.tokens)
         stop = min(end + n - 1, line.tokens)
-        (views, found) = (
-            line.read(np.array([begin]), np.array([stop])),
-            line.pieces(np.array([begin]), np.array([stop])),
-        )
+        where = np.array([begin]), np.array([stop])
+        views, found = line.read(*where), line.pieces(*where)
         count = np.clip(np.minimum(found.length - n + 1, end - found.address), 0, None)
         inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         yield _Piece(
@@ -226,16 +226,10 @@ class _Table(NamedTuple):
         pieces, begin = list(_pieces(line, n)), 0
         columns: list[tuple[Any, ...]] = []
         for piece in pieces:
-            columns.append(
-                (
-                    _hashes(piece.tokens, piece.first, n),
-                    piece.document,
-                    piece.at,
-                    piece.first + begin,
-                )
-            )
+            hashes = _hashes(piece.tokens, piece.first, n)
+            columns.append((hashes, piece.document, piece.at, piece.first + begin))
             begin += len(piece.tokens)
-        if not columns or not sum(len(one[0]) for one in columns):
+        if not sum(len(one[0]) for one in columns):
             raise ConfigError(
                 f"evaluation: no document has {n} tokens, allowed: at least {n} in one of them. "
                 "Ask for a smaller n"
@@ -275,25 +269,14 @@ class _Table(NamedTuple):
 
     def judged(self, hits: Int64, n: int) -> Overlap:
         """What the hits say: each stretch of an evaluation document counts once for each other."""
-        touched = np.unique(hits[:, :2], axis=0)[:, 0]
-        numbers, counts = np.unique(touched, return_counts=True)
-        shares = {
-            int(number): int(count) / self.lengths[int(number)]
-            for number, count in zip(numbers, counts, strict=True)
-        }
-        order = np.lexsort((hits[:, 3], hits[:, 1], hits[:, 2], hits[:, 0]))
-        hits = hits[order]
-        once = np.ones(len(hits), bool)
-        once[1:] = (hits[1:, :3] != hits[:-1, :3]).any(1) if len(hits) else once[1:]
-        edges = np.ones(len(hits), bool)
-        if len(hits):
-            edges[1:] = (hits[1:, [0, 2]] != hits[:-1, [0, 2]]).any(1)
-        starts = np.flatnonzero(edges)
-        sizes = np.add.reduceat(once, starts) if len(starts) else starts
+        touched, counts = np.unique(np.unique(hits[:, :2], axis=0)[:, 0], return_counts=True)
+        hits = np.unique(hits[:, [0, 2, 1, 3]], axis=0)  # by both documents, then by place
+        stretches = hits[np.unique(hits[:, :3], axis=0, return_index=True)[1]]
+        _, first, sizes = np.unique(stretches[:, :2], axis=0, return_index=True, return_counts=True)
         pairs = [
-            Shared(ours, theirs, int(size) / self.lengths[ours], int(size), at, training_at)
-            for (ours, at, theirs, training_at), size in zip(
-                hits[starts].tolist(), sizes, strict=True
+            Shared(ours, theirs, size / self.lengths[ours], size, at, training_at)
+            for (ours, theirs, at, training_at), size in zip(
+                stretches[first].tolist(), sizes.tolist(), strict=True
             )
         ]
         pairs.sort(key=lambda one: (-one.share, one.document, one.training))
@@ -301,6 +284,9 @@ class _Table(NamedTuple):
             n=n,
             documents=len(self.lengths) + self.short,
             short=self.short,
-            touched=shares,
+            touched={
+                number: count / self.lengths[number]
+                for number, count in zip(touched.tolist(), counts.tolist(), strict=True)
+            },
             pairs=tuple(pairs),
         )

@@ -20,8 +20,7 @@ from tokenloom.api.store import Store
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.evaluation_sets import one_document_rows
 from tokenloom.evaluate.models import scorer_of
-from tokenloom.evaluate.scoring import Range, judged_batches, trained_targets
-from tokenloom.evaluate.token_axes import places
+from tokenloom.evaluate.scoring import Range, judged_batches, places, trained_targets
 from tokenloom.page.document import document, theme_button
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import share
