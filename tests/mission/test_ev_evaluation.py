@@ -16,6 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 import tokenloom as tl
 from tokenloom.evaluate import (
     content_hash,
+    contrast,
     evaluate,
     learned,
     log_pz,
@@ -213,6 +214,22 @@ def test_ev_06_splices_that_start_later_are_a_table_by_start(store):
         assert about["tokens"] == 7 * len(losses)  # its first token is not predicted
         assert about["loss"] == pytest.approx(np.mean(losses))
     assert sum(about["tokens"] for about in by_start.values()) == 7 * len(spans)
+
+
+def test_ev_01_draws_of_the_control_are_those_of_no_other_seed(of_lengths):
+    """A side of one kind of text leaves the draws of the other side alone in the interval."""
+    store = of_lengths(*range(20, 40))
+    one = pz(Chain(), store, prefix=4, suffix=4, stride=1, progress=False)
+    alike = pz(uniform(SIZE), store, prefix=4, suffix=4, stride=1, progress=False)
+    alike.settings["model"] = one.settings["model"]
+
+    def interval(trained, held, seed):
+        return contrast(trained, held, seed=seed).figures["mean P(z)"].difference
+
+    control, trained = interval(alike, one, seed=0), interval(one, alike, seed=1)
+    assert control.value == pytest.approx(-trained.value)
+    assert control.low != pytest.approx(-trained.high)
+    assert control == interval(alike, one, seed=0)
 
 
 # -- sets that stay what they are ----------------------------------------------------------

@@ -151,8 +151,10 @@ def contrast(
         {name: v for name, v in one.items() if all(name in k for k in known)} for one in known
     ]
     drawn = [
-        drawn_means(one.windows.document, list(v.values()), draws=draws, seed=seed + number)
-        for number, (one, v) in enumerate(zip(sides, values, strict=True))
+        drawn_means(one.windows.document, list(v.values()), draws=draws, seed=seed, name=name)
+        for one, v, name in zip(
+            sides, values, ("bootstrap", "bootstrap of the control"), strict=True
+        )
     ]
     found = {}
     for place, name in enumerate(values[0]):

@@ -119,7 +119,7 @@ class Interval(NamedTuple):
 
 
 def drawn_means(
-    document: Int64, values: Sequence[Float64], *, draws: int, seed: int
+    document: Int64, values: Sequence[Float64], *, draws: int, seed: int, name: str = "bootstrap"
 ) -> list[Float64]:
     """Means over the windows of documents that are drawn [draws], for each kind of value.
 
@@ -130,6 +130,7 @@ def drawn_means(
         values: of each window, one array a kind.
         draws: how often documents are drawn.
         seed: of the draws.
+        name: of the draws; others are independent of them.
 
     >>> windows = np.array([7, 7, 9])
     >>> (drawn,) = drawn_means(windows, [np.array([1.0, 1.0, 4.0])], draws=4, seed=0)
@@ -145,7 +146,7 @@ def drawn_means(
         return list(found)
     places = np.arange(len(numbers), dtype=np.uint64)
     for time in range(draws):
-        chosen = words_of(key(seed, "bootstrap", time), places) % np.uint64(len(numbers))
+        chosen = words_of(key(seed, name, time), places) % np.uint64(len(numbers))
         windows = count[chosen].sum()
         found[:, time] = [one[chosen].sum() / windows for one in sums]
     return list(found)
