@@ -8,39 +8,12 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenloom as tl
-from examples.demo.asking import BATCH, ask_the_run
-from examples.demo.building import build_stores, look_inside, median_document
-from examples.demo.corpus import find_text
-from examples.demo.loading import load_and_resume
-from examples.demo.mixing import mix_sources
-from examples.demo.packing import pack_documents
-from examples.demo.printing import DemoFailed, heading, say
-from examples.demo.promises import keep_promises
-from examples.demo.showing import show_the_run
-from examples.demo.splicing import splice_documents
-from examples.demo.tokenizer import train_tokenizer
-from examples.demo.training import train_a_model
-from examples.demo.world import FAST, FULL, World
+from examples.demo.steps import BATCH, STEPS, Demo, DemoFailed, heading, median_document, say
 
-Step = Callable[[World], World]
-STEPS: tuple[tuple[str, Step], ...] = (
-    ("Find text on this machine", find_text),
-    ("Train a tokenizer on a slice of it", train_tokenizer),
-    ("Build a store per source", build_stores),
-    ("Look inside", look_inside),
-    ("Try the promises of a store", keep_promises),
-    ("Shuffle, load, get killed, resume with other ranks", load_and_resume),
-    ("Pack documents, and look for leaks", pack_documents),
-    ("Splice a few documents, and check their coverage", splice_documents),
-    ("Mix three sources, and edit the run midway", mix_sources),
-    ("Train a tiny model, kill it, resume it", train_a_model),
-    ("Ask what was trained where, and audit it", ask_the_run),
-    ("Look at it", show_the_run),
-)
 MARK = ".tokenloom-demo"
 
 
@@ -57,13 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"demo: {refusal}", file=sys.stderr)
         return 2
     began = time.perf_counter()
-    world = World(out=arguments.out, sizes=FAST if arguments.fast else FULL)
-    print(f"tokenloom {tl.__version__}: text to training data. Everything goes to {world.out}.")
+    demo = Demo(arguments.out, arguments.fast)
+    print(f"tokenloom {tl.__version__}: text to training data. Everything goes to {demo.out}.")
     try:
         for number, (title, step) in enumerate(STEPS, 1):
             heading(f"{number}/{len(STEPS)}  {title}")
             step_began = time.perf_counter()
-            world = step(world)
+            step(demo)
             say(f"[{time.perf_counter() - step_began:.1f} s]")
     except (DemoFailed, tl.TokenloomError) as failure:
         print(f"demo: {failure}", file=sys.stderr)
@@ -72,12 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ndemo: interrupted; run it again to start over.", file=sys.stderr)
         return 130
     heading(f"Done in {time.perf_counter() - began:.0f} s. What to try next")
-    for about, command in what_next(world):
+    for about, command in what_next(demo):
         say(f"# {about}")
         say(command)
     heading("And look")
-    say(f"{world.out / 'report.html'}  (open it in a browser)")
-    say(f"{command_line()} explore {shlex.quote(str(world.out))}/run.yaml --batch-size {BATCH}")
+    say(f"{demo.out / 'report.html'}  (open it in a browser)")
+    say(f"{command_line()} explore {shlex.quote(str(demo.out))}/run.yaml --batch-size {BATCH}")
     return 0
 
 
@@ -111,10 +84,10 @@ def prepare(out: Path) -> str | None:
     return None
 
 
-def what_next(world: World) -> list[tuple[str, str]]:
+def what_next(demo: Demo) -> list[tuple[str, str]]:
     """Commands to try on the results of the demo."""
     tokenloom = command_line()
-    out, prose = shlex.quote(str(world.out)), world.stores["prose"]
+    out, prose = shlex.quote(str(demo.out)), demo.stores["prose"]
     here = os.path.relpath(Path(__file__).parent)
     return [
         ("counts, lengths, tokenizer, digests", f"{tokenloom} info {out}/stores/code"),

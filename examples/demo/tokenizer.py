@@ -6,44 +6,12 @@ docs/building.md). Training has no randomness: the same text gives the same file
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 
-from examples.demo.corpus import Document
-from examples.demo.printing import megabytes, say
-from examples.demo.world import World
-
-__all__ = ["EOS", "train", "train_tokenizer"]
+__all__ = ["EOS", "train"]
 
 EOS = "<|endoftext|>"
-
-
-def train_tokenizer(world: World) -> World:
-    """The step: `tokenizer.json`, from a slice of every source."""
-    path = world.out / "tokenizer.json"
-    texts = [
-        text
-        for documents in world.documents.values()
-        for text in slice_of(documents, world.sizes.slice_bytes)
-    ]
-    train(texts, path, vocab_size=world.sizes.vocab_size)
-    size = sum(len(text.encode()) for text in texts)
-    say(f"byte-level BPE, {world.sizes.vocab_size:,} ids, {EOS} ends a document")
-    say(f"trained on {megabytes(size)} of both sources → {path}")
-    return replace(world, tokenizer=path)
-
-
-def slice_of(documents: Iterable[Document], budget: int) -> Iterator[str]:
-    """Texts of about `budget` bytes in total, in hashed order, so that they are a fair sample."""
-    left = budget
-    for one in sorted(documents, key=lambda one: hashlib.sha256(one.text.encode()).digest()):
-        if left <= 0:
-            return
-        text = one.text[:left]
-        left -= len(text.encode())
-        yield text
 
 
 def train(texts: Iterable[str], path: Path, *, vocab_size: int) -> None:

@@ -1,13 +1,11 @@
 """Finding text: the same documents every time, each once, none from installed packages."""
 
-import json
 import sysconfig
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from examples.demo import corpus
-from examples.demo.corpus import Document, code, docstrings, prose, write_jsonl, write_parquet
+from examples.demo.corpus import code, docstrings, prose
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 PLENTY = 1 << 40
@@ -26,12 +24,9 @@ def library(tmp_path):
         "escapes.py": '"""half \\ud800 a pair"""\n"\\d"\n',
         "test/test_a.py": '"""About a test."""\n',
         "README.txt": "Read me.\n",
-        "LICENSE": "Be kind.\n",
-        "test/data.txt": "1 2 3\n",
         "_sysconfigdata_linux.py": "build_time_vars = {}\n",
         "encodings/table.py": "decoding_table = ()\n",
         "site-packages/evil.py": "import this\n",
-        "site-packages/README.txt": "Not Python's.\n",
         "sub/dist-packages/evil.py": "import antigravity\n",
         "__pycache__/a.py": "cached\n",
     }
@@ -56,22 +51,12 @@ def test_code_is_every_module_once_without_packages_tables_and_unreadable_files(
     }
 
 
-def test_prose_is_docstrings_topics_and_texts_but_no_test_data(library, tmp_path, monkeypatch):
+def test_prose_is_docstrings_and_topics(library, monkeypatch):
     monkeypatch.setattr(corpus, "topics", lambda: [("assert", "The assert statement.")])
-    folder = tmp_path / "share" / "python3.99"
-    folder.mkdir(parents=True)
-    (folder / "README.Debian").write_text("From the distribution.")
-    (folder / "changelog.gz").write_bytes(b"\x1f\x8b\x08")
-    found = {one.id: one.text for one in prose(library, [folder], PLENTY)}
+    found = {one.id: one.text for one in prose(library, PLENTY)}
     docs = {found.pop(f"docstrings/sub/{n}.py", None) for n in ("b", "copy_of_b")}
     assert docs == {"f\nAbout f.\n", None}
-    assert found == {
-        "topic/assert": "The assert statement.",
-        "docstrings/a.py": "About a.\n",
-        "text/README.txt": "Read me.\n",
-        "text/LICENSE": "Be kind.\n",
-        "text/python3.99/README.Debian": "From the distribution.",
-    }
+    assert found == {"topic/assert": "The assert statement.", "docstrings/a.py": "About a.\n"}
 
 
 def test_the_choice_is_the_same_every_time_sorted_unique_and_within_the_budget():
@@ -91,11 +76,3 @@ def test_docstrings_are_named_by_where_they_stand():
     assert docstrings("x = 1\n") == ""
     assert docstrings("def (:") is None
     assert docstrings("\0") is None
-
-
-def test_both_files_hold_the_documents_as_they_are(tmp_path):
-    documents = (Document("a", "kind", "one\ntwo \u2028 \u00e9\r\n"), Document("b", "kind", "\0"))
-    wanted = [{"id": one.id, "kind": one.kind, "text": one.text} for one in documents]
-    lines = write_jsonl(documents, tmp_path / "x.jsonl").read_bytes().decode().split("\n")
-    assert [json.loads(line) for line in lines if line] == wanted
-    assert pq.read_table(write_parquet(documents, tmp_path / "x.parquet")).to_pylist() == wanted
