@@ -18,10 +18,9 @@ from tokenloom.arguments import one_of
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.cli.runs import open_target
 from tokenloom.errors import ConfigError
-from tokenloom.evaluate.contrast import Contrast, contrast
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.evaluation_sets import content_hash, documents_of
-from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.extraction import Contrast, Extraction, contrast
 from tokenloom.evaluate.heat_map import heat_map
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.losses import evaluate as losses_of

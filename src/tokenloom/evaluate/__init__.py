@@ -11,12 +11,11 @@
 """
 
 from tokenloom.evaluate.answer_files import gathered
-from tokenloom.evaluate.contrast import Contrast, contrast
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 from tokenloom.evaluate.evaluation_sets import content_hash, one_document_rows
-from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.extraction import Contrast, Extraction, contrast
 from tokenloom.evaluate.heat_map import heat_map
-from tokenloom.evaluate.learned import Learned, learned
+from tokenloom.evaluate.learning_order import Learned, learned
 from tokenloom.evaluate.losses import Losses, evaluate
 from tokenloom.evaluate.model_folders import load_local, model_fingerprint
 from tokenloom.evaluate.models import in_jax

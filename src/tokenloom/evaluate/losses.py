@@ -6,6 +6,7 @@ one pass of the model gives all tables, and tables of several ranks are added.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,14 +126,12 @@ class Losses:
         tables = {
             axis: LossSums.joined([part.tables[axis] for part in parts]) for axis in first.tables
         }
-        judged: list[tuple[int, int]] = []
-        for begin, last in sorted(one for part in parts for one in part.judged):
-            if judged and begin < judged[-1][1]:
+        judged = sorted(one for part in parts for one in part.judged)
+        for (_, end), (begin, _) in itertools.pairwise(judged):
+            if begin < end:
                 raise ConfigError(
                     f"parts: found example {begin:,} twice, allowed: the share of each rank once."
                 )
-            start = judged.pop()[0] if judged and judged[-1][1] == begin else begin
-            judged.append((start, last))
         return Losses(
             tables=tables,
             sources=first.sources,

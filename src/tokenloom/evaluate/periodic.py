@@ -176,25 +176,19 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """The records that were written so far; none if there is no file."""
     found = []
     for number, line in enumerate((LOCAL.read(path, MOST) or b"").splitlines(), 1):
-        record = _record(line)
-        if record is None:
-            raise InputError(
-                f"{path}, line {number}: found {line[:60]!r}, allowed: the record of an "
-                "evaluation, with step and results. Move the file away to start anew."
-            )
-        found.append(record)
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        match record:
+            case {"step": int(), "results": dict()}:
+                found.append(record)
+            case _:
+                raise InputError(
+                    f"{path}, line {number}: found {line[:60]!r}, allowed: the record of an "
+                    "evaluation, with step and results. Move the file away to start anew."
+                )
     return found
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; None if it is something else."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
-        return None
-    return found if isinstance(found.get("results"), dict) else None
 
 
 def curves(

@@ -19,9 +19,9 @@ from tokenloom.order.run import SourceRun
 from tokenloom.order.schedule import Steps
 from tokenloom.page.figure import MOST_ROWS
 from tokenloom.page.numbers import plural
-from tokenloom.quality.order_sample import OrderLook, look_at_order
 from tokenloom.report.consumption import End, Point, consumption_of, ends_of
 from tokenloom.report.leftovers import Leftovers, leftovers_of
+from tokenloom.report.order_sample import OrderLook, look_at_order
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
 

@@ -27,8 +27,7 @@ fails any more. Every point of failure is visited, none is guessed.
 """
 
 from tokenloom.testing.bucket import BucketRequest, FakeBucket
-from tokenloom.testing.fault_files import FaultFiles, FileCall
-from tokenloom.testing.faulty import FaultSource
+from tokenloom.testing.faults import FaultFiles, FaultSource, FileCall
 from tokenloom.testing.laws import assert_elastic, assert_exactly_once, assert_resumable
 from tokenloom.testing.small import numpy_alone, tiny
 from tokenloom.testing.stores import write_flat, write_store

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.evaluate.learned import Learned, learned
+from tokenloom.evaluate.learning_order import Learned, learned
 from tokenloom.evaluate.periodic import flat
 from tokenloom.page.charts import SERIES, both, heat, heat_legend, legend, lines
 from tokenloom.page.figure import Figure, Numbers

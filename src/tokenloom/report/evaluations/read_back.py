@@ -24,8 +24,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.evaluate.answer_files import kind_in
-from tokenloom.evaluate.contrast import Contrast
-from tokenloom.evaluate.extraction import Extraction
+from tokenloom.evaluate.extraction import Contrast, Extraction
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.periodic import FILE, Periodic, read_records
 from tokenloom.evaluate.token_page import TokenPage

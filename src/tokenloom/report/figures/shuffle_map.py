@@ -24,9 +24,9 @@ from tokenloom.page.charts import NARROW, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, counted, plural, share
-from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
+from tokenloom.report.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOWS, OrderLook
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
 

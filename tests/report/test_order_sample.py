@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tokenloom.order import Blocks, block, era, full, identity
-from tokenloom.quality.order_sample import (
+from tokenloom.quality.shuffle import fair_blocks, measure
+from tokenloom.report.order_sample import (
     PATTERN,
     RANDOM,
     STORED,
@@ -12,7 +13,6 @@ from tokenloom.quality.order_sample import (
     WINDOWS,
     look_at_order,
 )
-from tokenloom.quality.shuffle import fair_blocks, measure
 
 SIZES = (2_500, 50_000, 10**9)
 
