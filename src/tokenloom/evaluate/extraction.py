@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.api.documents import Documents
 from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.evaluate.probabilities import draws_needed, log_threshold
 from tokenloom.random.keys import draws as words_of
 from tokenloom.random.keys import key
@@ -185,19 +183,6 @@ class Extraction:
     content: str
 
     @staticmethod
-    def of(
-        parts: Sequence[WindowScores], documents: Documents, *, settings: Mapping[str, Any]
-    ) -> Extraction:
-        """Put the windows of several batches together."""
-        numbers = np.asarray(documents.indices).tolist()
-        return Extraction(
-            windows=WindowScores.joined(parts),
-            lengths=dict(zip(numbers, np.asarray(documents.lengths).tolist(), strict=True)),
-            settings=dict(settings),
-            content=content_hash(documents),
-        )
-
-    @staticmethod
     def joined(parts: Sequence[Extraction]) -> Extraction:
         """The shares of several ranks as one, equal to that of a single rank.
 
@@ -217,9 +202,7 @@ class Extraction:
         pairs = np.stack([windows.offset, windows.example], 1)
         if len(np.unique(pairs, axis=0)) != len(pairs):
             raise ConfigError("parts: found a window twice, allowed: the share of each rank once.")
-        return Extraction(
-            windows=windows, lengths=first.lengths, settings=first.settings, content=first.content
-        )
+        return replace(first, windows=windows)
 
     @property
     def is_whole(self) -> bool:
@@ -249,12 +232,9 @@ class Extraction:
         """The same for each document, by its number; those without a window have ``windows`` 0."""
         order = np.argsort(self.windows.document, kind="stable")
         numbers, first = np.unique(self.windows.document[order], return_index=True)
-        groups = np.split(order, first[1:]) if len(order) else []
-        found = {
-            number: self.windows.some(some).summary()
-            for number, some in zip(numbers.tolist(), groups, strict=False)
-        }
-        return {number: found.get(number, {"windows": 0}) for number in self.lengths}
+        some = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=False))
+        nothing = np.empty(0, np.int64)
+        return {n: self.windows.some(some.get(n, nothing)).summary() for n in self.lengths}
 
     def by_offset(self) -> dict[int, dict[str, float]]:
         """The same for each frame offset, and the mean `loss` of a suffix token there, in nats.
@@ -268,21 +248,18 @@ class Extraction:
             found[offset] = {**one, "loss": loss}
         return found
 
-    def histogram(self, *, width: float = 1.0) -> list[tuple[float, float, int]]:
-        """(low, high, windows) of log10 P(z), from the smallest to 0.
+    def histogram(self) -> list[tuple[float, float, int]]:
+        """(low, high, windows) of log10 P(z), by powers of ten, from the smallest to 0.
 
-        Args:
-            width: of a bin, in powers of ten. The first bin also holds all that is below 10^-64.
+        The first bin also holds all that is below 10^-64.
         """
         if not len(self):
             return []
         powers = np.maximum(self.windows.log_pz / math.log(10), SMALLEST)
-        bins = np.ceil(powers / width).astype(int)  # (-1, 0] is bin 0 at width 1
+        bins = np.ceil(powers).astype(int)  # (-1, 0] is bin 0
         low = int(bins.min())
-        counts = np.bincount(bins - low, minlength=1 - low)
-        return [
-            ((low + i - 1) * width, (low + i) * width, int(count)) for i, count in enumerate(counts)
-        ]
+        counts = np.bincount(bins - low, minlength=1 - low).tolist()
+        return [(low + i - 1.0, low + i * 1.0, count) for i, count in enumerate(counts)]
 
     def heat(self, document: int) -> Float64:
         """Log P(z) over the tokens of a document: the largest of the windows whose suffix has each.

@@ -21,6 +21,7 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.evaluate.extraction import Extraction, WindowScores
 from tokenloom.evaluate.models import NO_TARGET, scorer_of
 from tokenloom.evaluate.probabilities import longest_suffix
@@ -153,7 +154,13 @@ def pz(
         )
         parts += (_found(one, offset, suffix, np.log(tau)) for one in batches)
     settings = {**frame, "offsets": list(offsets), "decoding": decoding, "tau": tau}
-    return Extraction.of(parts, documents, settings={**settings, "model": scorer.description})
+    numbers, lengths = (np.asarray(one).tolist() for one in (documents.indices, documents.lengths))
+    return Extraction(
+        windows=WindowScores.joined(parts),
+        lengths=dict(zip(numbers, lengths, strict=True)),
+        settings={**settings, "model": scorer.description},
+        content=content_hash(documents),
+    )
 
 
 def _suffixes(batch: Batch, first: int) -> NDArray[np.int32]:
