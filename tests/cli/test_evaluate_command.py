@@ -77,3 +77,5 @@ def test_files_are_written(place, capsys, tmp_path):
     assert {one.name for one in out.iterdir()} == {"evaluation.json", *wanted}
     assert json.loads((out / "evaluation.json").read_text()) == first
     assert (out / "heat-held.svg").read_text().startswith("<svg")
+    assert main(["report", str(out), "-o", str(tmp_path / "report.html")]) == 0
+    assert "has no single windows" not in (tmp_path / "report.html").read_text()

@@ -11,7 +11,8 @@ one with few hits quotes something, or both quote the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -143,13 +144,21 @@ def overlap(
             f"evaluation: its ids are of tokenizer {ours[:12]}, training has {theirs[:12]}, "
             "allowed: ids that mean the same. Build both with one tokenizer"
         )
-    known = _Table.of(evaluation.line, n)
+    table = _Table(evaluation.line, n)
     hits = [np.empty((0, 4), np.int64)]
     with Progress("overlap", total=training.line.tokens, unit="token", show=progress) as bar:
         for piece in _pieces(training.line, n):
-            hits.append(known.hits(piece, n))
+            hits.append(table.hits(piece, n))
             bar.advance(chunk)
-    return known.judged(np.concatenate(hits), n)
+    touched, pairs = _summed(np.concatenate(hits), table.lengths)
+    documents = evaluation.line.documents
+    return Overlap(
+        n=n,
+        documents=documents,
+        short=documents - len(table.lengths),
+        touched=touched,
+        pairs=tuple(pairs),
+    )
 
 
 class _Piece(NamedTuple):
@@ -186,73 +195,54 @@ def _pieces(line: Line, n: int) -> Iterator[_Piece]:
         )
 
 
-def _hashes(tokens: UInt64, first: Int64, n: int) -> UInt64:
+def _hashes(piece: _Piece, n: int) -> UInt64:
     """The hash of each stretch: a polynomial in its tokens, mixed."""
-    size = max(0, len(tokens) - n + 1)
+    size = max(0, len(piece.tokens) - n + 1)
     found = np.zeros(size, np.uint64)
     for place in range(n):
         found *= FACTOR
-        found += tokens[place : place + size] + np.uint64(1)
-    found = found[first]
+        found += piece.tokens[place : place + size] + np.uint64(1)
+    found = found[piece.first]
     found ^= found >> np.uint64(29)
     found *= FACTOR
     return found ^ (found >> np.uint64(32))
 
 
-class _Table(NamedTuple):
+class _Table:
     """The stretches of the evaluation documents, by hash.
 
     Attributes:
         hash: ascending; equal stretches have several entries.
-        document, at: of each entry.
-        tokens: all tokens, and where in them each entry starts.
-        first: see `tokens`.
+        piece: all tokens, and the stretch of each entry.
         sieve: whether a hash with these high bits is in the table.
         lengths: stretches of each document, by number.
-        short: documents without one.
     """
 
-    hash: UInt64
-    document: Int64
-    at: Int64
-    tokens: UInt64
-    first: Int64
-    sieve: NDArray[np.bool_]
-    lengths: dict[int, int]
-    short: int
-
-    @staticmethod
-    def of(line: Line, n: int) -> _Table:
-        pieces, begin = list(_pieces(line, n)), 0
-        columns: list[tuple[Any, ...]] = []
-        for piece in pieces:
-            hashes = _hashes(piece.tokens, piece.first, n)
-            columns.append((hashes, piece.document, piece.at, piece.first + begin))
-            begin += len(piece.tokens)
-        if not sum(len(one[0]) for one in columns):
+    def __init__(self, line: Line, n: int) -> None:
+        pieces = list(_pieces(line, n))
+        if not any(len(piece.first) for piece in pieces):
             raise ConfigError(
                 f"evaluation: no document has {n} tokens, allowed: at least {n} in one of them. "
                 "Ask for a smaller n"
             )
-        hashes, document, at, first = (np.concatenate(one) for one in zip(*columns, strict=True))
+        ends = itertools.accumulate((len(piece.tokens) for piece in pieces), initial=0)
+        moved = [
+            piece._replace(first=piece.first + begin)
+            for piece, begin in zip(pieces, ends, strict=False)
+        ]
+        whole = _Piece(*(np.concatenate(column) for column in zip(*moved, strict=True)))
+        hashes = _hashes(whole, n)
         order = np.argsort(hashes, kind="stable")
-        sieve = np.zeros(1 << SIEVE, bool)
-        sieve[hashes >> np.uint64(64 - SIEVE)] = True
-        numbers, counts = np.unique(document, return_counts=True)
-        return _Table(
-            hashes[order],
-            document[order],
-            at[order],
-            np.concatenate([piece.tokens for piece in pieces]),
-            first[order],
-            sieve,
-            dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
-            line.documents - len(numbers),
-        )
+        self.hash = hashes[order]
+        self.piece = _Piece(whole.tokens, *(column[order] for column in whole[1:]))
+        self.sieve = np.zeros(1 << SIEVE, bool)
+        self.sieve[hashes >> np.uint64(64 - SIEVE)] = True
+        numbers, counts = np.unique(whole.document, return_counts=True)
+        self.lengths = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
     def hits(self, piece: _Piece, n: int) -> Int64:
         """(document, at, training document, at) of every stretch that both have [hits, 4]."""
-        hashes = _hashes(piece.tokens, piece.first, n)
+        hashes, mine = _hashes(piece, n), self.piece
         some = np.flatnonzero(self.sieve[hashes >> np.uint64(64 - SIEVE)])
         low = np.searchsorted(self.hash, hashes[some], side="left")
         count = np.searchsorted(self.hash, hashes[some], side="right") - low
@@ -261,32 +251,27 @@ class _Table(NamedTuple):
         same = np.ones(len(ours), bool)
         for place in range(n):
             same &= (
-                self.tokens[self.first[ours] + place] == piece.tokens[piece.first[theirs] + place]
+                mine.tokens[mine.first[ours] + place] == piece.tokens[piece.first[theirs] + place]
             )
         ours, theirs = ours[same], theirs[same]
-        columns = (self.document[ours], self.at[ours], piece.document[theirs], piece.at[theirs])
+        columns = (mine.document[ours], mine.at[ours], piece.document[theirs], piece.at[theirs])
         return np.stack(columns, 1)
 
-    def judged(self, hits: Int64, n: int) -> Overlap:
-        """What the hits say: each stretch of an evaluation document counts once for each other."""
-        touched, counts = np.unique(np.unique(hits[:, :2], axis=0)[:, 0], return_counts=True)
-        hits = np.unique(hits[:, [0, 2, 1, 3]], axis=0)  # by both documents, then by place
-        stretches = hits[np.unique(hits[:, :3], axis=0, return_index=True)[1]]
-        _, first, sizes = np.unique(stretches[:, :2], axis=0, return_index=True, return_counts=True)
-        pairs = [
-            Shared(ours, theirs, size / self.lengths[ours], size, at, training_at)
-            for (ours, theirs, at, training_at), size in zip(
-                stretches[first].tolist(), sizes.tolist(), strict=True
-            )
-        ]
-        pairs.sort(key=lambda one: (-one.share, one.document, one.training))
-        return Overlap(
-            n=n,
-            documents=len(self.lengths) + self.short,
-            short=self.short,
-            touched={
-                number: count / self.lengths[number]
-                for number, count in zip(touched.tolist(), counts.tolist(), strict=True)
-            },
-            pairs=tuple(pairs),
+
+def _summed(hits: Int64, lengths: Mapping[int, int]) -> tuple[dict[int, float], list[Shared]]:
+    """(share of each document, pairs): a stretch counts once for each other document."""
+    numbers, counts = np.unique(np.unique(hits[:, :2], axis=0)[:, 0], return_counts=True)
+    touched = {
+        number: count / lengths[number]
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+    }
+    hits = np.unique(hits[:, [0, 2, 1, 3]], axis=0)  # by both documents, then by place
+    stretches = hits[np.unique(hits[:, :3], axis=0, return_index=True)[1]]
+    _, first, sizes = np.unique(stretches[:, :2], axis=0, return_index=True, return_counts=True)
+    pairs = [
+        Shared(ours, theirs, size / lengths[ours], size, at, training_at)
+        for (ours, theirs, at, training_at), size in zip(
+            stretches[first].tolist(), sizes.tolist(), strict=True
         )
+    ]
+    return touched, sorted(pairs, key=lambda one: (-one.share, one.document, one.training))
