@@ -40,9 +40,14 @@ KEYWORDS = {"allow_pickle": False, "shell": False, "trust_remote_code": False}
 
 def lint(source: str) -> list[str]:
     """What is forbidden in a piece of source, one line each."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        found += [f"line {getattr(node, 'lineno', 0)}: {what}" for what in _forbidden(node)]
+    found, tree = [], ast.parse(source)
+    # NumPy promises that the words of a bit generator never change; those of a Generator may
+    stable = {
+        id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "PCG64"
+    }
+    for node in ast.walk(tree):
+        if id(node) not in stable:
+            found += [f"line {getattr(node, 'lineno', 0)}: {what}" for what in _forbidden(node)]
     return found
 
 
@@ -98,6 +103,7 @@ def test_x1_no_source_file_can_run_what_it_reads():
         "from numpy import random",
         "from numpy.random import default_rng",
         "import numpy as np\nnp.random.seed(0)",
+        "import numpy as np\nnp.random.Generator(np.random.PCG64(7))",
         "import numpy as np\nnp.load('x', allow_pickle=True)",
         "f(allow_pickle=yes)",
         "eval('1')",
@@ -127,6 +133,7 @@ def test_x1_the_lint_can_fail(source):
         "import re\nre.compile('a')",
         "model.eval()",
         "self.random = 1",
+        "import numpy as np\nnp.random.PCG64(7).random_raw()",
         "'eval(1)'",
         "load(allow_pickle=False)",
         "import yaml\nyaml.safe_load(text)",
