@@ -150,6 +150,27 @@ class ForeignPlace:
         """The path of a file, for messages."""
         return f"{self.root}/{name}"
 
+    def damaged(self, name: str, what: str) -> StoreCorrupt:
+        """The error for a file that cannot be what it claims to be."""
+        return damaged(self.where(name), what)
+
+    def json(self, name: str, limit: int = fmt.MAX_RECORD_BYTES) -> dict[str, Any]:
+        """The JSON object in a file.
+
+        Raises:
+            StoreCorrupt: it is missing, too large, or something else.
+        """
+        size = self.size(name)
+        if size is None or size > limit:
+            raise self.damaged(name, "it is missing" if size is None else f"it has {size:,} bytes")
+        try:
+            found = fmt.read_json(self.bytes(name, 0, limit).tobytes())
+        except (ValueError, RecursionError):
+            raise self.damaged(name, "it is not JSON") from None
+        if not isinstance(found, dict):
+            raise self.damaged(name, "it is no JSON object")
+        return found
+
     def bytes(self, name: str, low: int, high: int) -> NDArray[np.uint8]:
         """Bytes [low, high) of a file, fewer if it ends before."""
         size = self.size(name)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "look_for"]
 
 FORMATS = {
-    "levanter": "treecache.ledger:describe_levanter",
+    "levanter": "formats.levanter:describe_levanter",
     "megatron": "formats.megatron:describe_megatron",
     "mds": "formats.mds:describe_mds",
     "litdata": "formats.litdata:describe_litdata",
     "parquet": "formats.row_files:describe_parquet",
     "arrow": "formats.row_files:describe_arrow",
-    "arrays": "formats.array_folders:describe_arrays",
+    "arrays": "formats.arrays:describe_arrays",
     "datatrove": "formats.datatrove:describe_datatrove",
     "llm.c": "formats.llm_c:describe_llm_c",
-    "npy": "formats.flat:describe_npy",
-    "flat": "formats.flat:describe_flat",  # the last: a file without a header could be anything
+    "npy": "formats.arrays:describe_npy",
+    "flat": "formats.arrays:describe_flat",  # the last: a file without a header could be anything
 }
 
 """Name of a format → where what looks whether files are of it is; looked at in this order."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.described import Described, ForeignColumn
 from tokenloom.foreign.formats.series import files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
@@ -51,7 +51,7 @@ def describe_datatrove(place: ForeignPlace) -> Described | None:
     _check_widths(place, files)
     with_loss = [name for name in named if place.size(f"{name}.loss") is not None]
     if with_loss and len(with_loss) < len(named):
-        raise damaged(place.where(with_loss[0]), "it has a .loss file and others have none")
+        raise place.damaged(with_loss[0], "it has a .loss file and others have none")
     told = sorted({_metadata(place, name)[0] for name in named} - {""})
     if len(told) > 1:
         raise ConfigError(
@@ -85,18 +85,17 @@ def _looked_at(place: ForeignPlace, name: str) -> _File:
     index, size = f"{name}.index", place.size(name) or 0
     documents, rest = divmod(place.size(index) or 0, 8)
     if rest:
-        raise damaged(place.where(index), f"{rest} bytes are left over after its last entry")
+        raise place.damaged(index, f"{rest} bytes are left over after its last entry")
     last = place.array(index, "<u8", 8 * (documents - 1), 1) if documents else np.zeros(1)
     tokens = int(last[0])
     wide = [width for width in WIDTHS if size == width * tokens]
     if not wide:
-        raise damaged(
-            place.where(name),
-            f"it has {size:,} bytes and its index ends at {tokens:,} tokens of 2 or 4 bytes",
+        raise place.damaged(
+            name, f"it has {size:,} bytes and its index ends at {tokens:,} tokens of 2 or 4 bytes"
         )
     loss = place.size(f"{name}.loss")
     if loss not in (None, tokens):
-        raise damaged(place.where(f"{name}.loss"), f"it has {loss:,} bytes for {tokens:,} tokens")
+        raise place.damaged(f"{name}.loss", f"it has {loss:,} bytes for {tokens:,} tokens")
     return _File(name, documents, tokens, wide[0])
 
 
@@ -111,8 +110,8 @@ def _check_widths(place: ForeignPlace, files: list[_File]) -> None:
         told = _metadata(place, one.name)[1]
         wide = known | ({int(told)} if told in ("2", "4") else set())
         if one.tokens and wide != {one.width}:
-            raise damaged(
-                place.where(one.name),
+            raise place.damaged(
+                one.name,
                 f"its ids have {one.width} bytes by its size, and {sorted(wide)} are expected",
             )
 
@@ -136,7 +135,7 @@ def _lengths(place: ForeignPlace, files: list[_File]) -> Int64:
         backwards = ends[1:] < ends[:-1]
         if backwards.any():
             document = int(backwards.argmax()) + 1
-            raise damaged(place.where(index), f"document {document:,} ends before it starts")
+            raise place.damaged(index, f"document {document:,} ends before it starts")
         edges = np.concatenate([[0], ends.astype(np.int64)])
         found.append(edges[1:] - edges[:-1])
     return np.concatenate(found)

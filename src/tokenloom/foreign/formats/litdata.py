@@ -17,20 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.foreign.described import Described, damaged
-from tokenloom.foreign.formats.counted import counted
+from tokenloom.foreign.described import Described
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
     coded_pieces,
+    counted,
+    files_of_index,
     gathered,
     head_of,
     index_of,
     integers_at,
     joined_lengths,
-    listed,
     loaded,
-    refuse_twice,
     table_of,
 )
 from tokenloom.foreign.pieces import Piece, RawPiece
@@ -53,18 +52,17 @@ def describe_litdata(place: ForeignPlace) -> Described | None:
         return None
     config = index.get("config")
     if not isinstance(config, dict):
-        raise damaged(place.where(INDEX), "it has no config")
+        raise place.damaged(INDEX, "it has no config")
     dtype = _dtype(place, config)
     bare = config.get("item_loader") == "TokensLoader"
-    files = [_file(place, one) for one in listed(place, index, "chunks")]
-    refuse_twice(place.where(INDEX), (one.name for one in files))
+    files = files_of_index(place, index, "chunks", _file)
     names = (INDEX, *(one.name for one in files))
     item, head = dtype.itemsize, 0 if bare else 4
 
     def count(file: SampleFile) -> Int64:
         sizes = np.diff(table_of(place, file, head_of(place, file))) - head
         if (sizes % item).any() or (sizes < 0).any():
-            raise damaged(place.where(file.name), f"a sample is no array of {dtype.name}")
+            raise place.damaged(file.name, f"a sample is no array of {dtype.name}")
         return sizes // item
 
     counts = ((4 * one.samples, functools.partial(count, one)) for one in files)
@@ -112,11 +110,11 @@ def _dtype(place: ForeignPlace, config: dict[str, Any]) -> np.dtype[Any]:
 def _file(place: ForeignPlace, told: dict[str, Any]) -> SampleFile:
     name, samples, size = (told.get(key) for key in ("filename", "chunk_size", "chunk_bytes"))
     if not (plain_name(name) and isinstance(samples, int) and isinstance(size, int)) or samples < 0:
-        raise damaged(place.where(INDEX), "a chunk of its list is not described as LitData does")
+        raise place.damaged(INDEX, "a chunk of its list is not described as LitData does")
     found = place.size(str(name))
     if found != size:
         what = "is missing" if found is None else f"has {found:,} bytes"
-        raise damaged(place.where(str(name)), f"it {what}, its index says {size:,} bytes")
+        raise place.damaged(str(name), f"it {what}, its index says {size:,} bytes")
     return SampleFile(str(name), False, size, samples, ())
 
 
@@ -125,5 +123,5 @@ def _values(place: ForeignPlace, dtype: np.dtype[Any], file: SampleFile) -> NDAr
     starts = table_of(place, file, raw)
     sizes = np.diff(starts) - 4
     if (integers_at(raw, starts[:-1], 4) != sizes).any():
-        raise damaged(place.where(file.name), "a sample is not as long as its head says")
+        raise place.damaged(file.name, "a sample is not as long as its head says")
     return gathered(raw, starts[:-1] + 4, sizes).view(dtype)

@@ -20,8 +20,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, damaged
-from tokenloom.foreign.formats.delimited import documents_by
-from tokenloom.foreign.formats.series import files_of, refuse_others
+from tokenloom.foreign.formats.series import documents_by, files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 

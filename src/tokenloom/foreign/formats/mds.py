@@ -21,22 +21,21 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.export_notes import ExportNotes, export_notes
-from tokenloom.foreign.formats.counted import counted
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
     SizedColumn,
     coded_pieces,
+    counted,
+    files_of_index,
     gathered,
     index_of,
     integers_at,
     joined_lengths,
-    listed,
     loaded,
-    refuse_twice,
     table_of,
 )
-from tokenloom.foreign.places import ForeignPlace, plain_name
+from tokenloom.foreign.places import DTYPES, ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import RESERVED
 
@@ -50,9 +49,8 @@ IDS = ("input_ids", "tokens")
 
 COLUMNS = {"loss_mask": "uint8", "loss_weights": "float32"}
 
-NUMBERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 SCALARS = {"int": "<i8"} | {
-    name: np.dtype(name).newbyteorder("<").str for name in (*NUMBERS, "float32", "float64")
+    name: np.dtype(name).newbyteorder("<").str for name in (*DTYPES, "float32", "float64")
 }
 
 
@@ -62,9 +60,8 @@ def describe_mds(place: ForeignPlace) -> Described | None:
     if index is None:
         return None
     if index.get("version") != 2:
-        raise damaged(place.where(INDEX), f"its version is {index.get('version')!r}, allowed: 2")
-    files = [_file(place, one) for one in listed(place, index, "shards")]
-    refuse_twice(place.where(INDEX), (one.name for one in files))
+        raise place.damaged(INDEX, f"its version is {index.get('version')!r}, allowed: 2")
+    files = files_of_index(place, index, "shards", _file)
     notes = export_notes(place)
     ids = _ids(place, files)
     further = _columns(place, files, notes)
@@ -75,7 +72,7 @@ def describe_mds(place: ForeignPlace) -> Described | None:
         lengths = _cells(place, file, raw, ids)[1]
         for name in further:
             if (_cells(place, file, raw, name)[1] != lengths).any():
-                raise damaged(place.where(file.name), f"{name} and {ids} differ in length")
+                raise place.damaged(file.name, f"{name} and {ids} differ in length")
         return lengths
 
     counts = ((one.bytes, functools.partial(count, one)) for one in files)
@@ -115,12 +112,10 @@ def _file(place: ForeignPlace, told: dict[str, Any]) -> SampleFile:
     if place.size(raw["basename"]) is not None:
         found = place.size(raw["basename"])
         if found != size:
-            raise damaged(
-                place.where(raw["basename"]), f"it has {found:,} bytes, its index says {size:,}"
-            )
+            raise place.damaged(raw["basename"], f"it has {found:,} bytes, its index says {size:,}")
         return SampleFile(raw["basename"], False, size, samples, columns)
     if not packed:
-        raise damaged(place.where(raw["basename"]), "it is missing")
+        raise place.damaged(raw["basename"], "it is missing")
     kind = str(told.get("compression")).partition(":")[0]
     if kind != "zstd":
         raise ConfigError(
@@ -136,7 +131,7 @@ def _ids(place: ForeignPlace, files: Sequence[SampleFile]) -> str:
     """The column of ids, the same in all shards."""
     columns = {file.columns for file in files}
     if len(columns) > 1:
-        raise damaged(place.where(INDEX), "its shards differ in their columns")
+        raise place.damaged(INDEX, "its shards differ in their columns")
     known = {one.name: one for one in next(iter(columns), ())}
     name = next((name for name in IDS if name in known), None)
     if name is None and files:
@@ -159,7 +154,7 @@ def _columns(
     known = {one.name: one for one in files[0].columns if one.encoding.startswith("ndarray")}
     for name in notes.columns:
         if name not in known:
-            raise damaged(place.where(INDEX), f"its samples have no arrays {name} any more")
+            raise place.damaged(INDEX, f"its samples have no arrays {name} any more")
     return {name: dtype for name, dtype in wanted.items() if name in known}
 
 
@@ -182,7 +177,7 @@ def _dtype_of(place: ForeignPlace, column: SizedColumn) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype).newbyteorder("<")
     except (TypeError, ValueError, SyntaxError):
-        raise damaged(place.where(INDEX), f"its dtype {dtype!r} does not exist") from None
+        raise place.damaged(INDEX, f"its dtype {dtype!r} does not exist") from None
     kinds, allowed = ("iu", "integers") if column.name in IDS else ("biuf", "numbers")
     if found.kind not in kinds:
         raise ConfigError(
@@ -209,20 +204,17 @@ def _cells(
         head = integers_at(raw, start, 1)
         width = 1 << (head & 3).astype(np.int64)
         if ((head >> 2) != 1).any() or (size < 1 + width).any():
-            raise damaged(place.where(file.name), f"a sample's {name} is no array of one axis")
+            raise place.damaged(file.name, f"a sample's {name} is no array of one axis")
         length = np.zeros(len(start), np.int64)
         for bytes_ in (1, 2, 4, 8):
             these = width == bytes_
             length[these] = integers_at(raw, start[these] + 1, bytes_)
         start, size = start + 1 + width, size - 1 - width
-        if (
-            (length < 0).any()
-            or (length > len(raw)).any()
-            or (length * dtype.itemsize != size).any()
-        ):
-            raise damaged(place.where(file.name), f"a sample's {name} has not the length it says")
+        wrong = (length < 0) | (length > len(raw)) | (length * dtype.itemsize != size)
+        if wrong.any():
+            raise place.damaged(file.name, f"a sample's {name} has not the length it says")
     if (size % dtype.itemsize).any():
-        raise damaged(place.where(file.name), f"a sample's {name} is no array of {dtype.name}")
+        raise place.damaged(file.name, f"a sample's {name} is no array of {dtype.name}")
     return start, size // dtype.itemsize, dtype
 
 
@@ -232,7 +224,7 @@ def _spans(place: ForeignPlace, file: SampleFile, raw: Bytes) -> dict[str, tuple
     free = [one for one in file.columns if not one.size]
     begin, stop = starts[:-1], starts[1:]
     if (stop - begin < 4 * len(free)).any():
-        raise damaged(place.where(file.name), "a sample is shorter than its head")
+        raise place.damaged(file.name, "a sample is shorter than its head")
     heads = {one.name: integers_at(raw, begin + 4 * i, 4) for i, one in enumerate(free)}
     at = begin + 4 * len(free)
     found = {}
@@ -242,7 +234,7 @@ def _spans(place: ForeignPlace, file: SampleFile, raw: Bytes) -> dict[str, tuple
         found[column.name] = at, size
         at = at + size
     if (at != stop).any():
-        raise damaged(place.where(file.name), "a sample is not as long as its columns")
+        raise place.damaged(file.name, "a sample is not as long as its columns")
     return found
 
 
@@ -259,15 +251,15 @@ def _metadata(
     if not kept:
         return None
     edges = np.cumsum([0, *map(len, lengths)])
-    held: list[Any] = [-1, None, None]  # the file read last
+
+    @functools.lru_cache(maxsize=1)
+    def opened(number: int) -> tuple[Bytes, dict[str, tuple[Int64, Int64]]]:
+        raw = loaded(place, files[number])
+        return raw, _spans(place, files[number], raw)
 
     def row(document: int) -> dict[str, Any]:
         number = int(np.searchsorted(edges, document, side="right")) - 1
-        number_, raw, spans = held
-        if number_ != number:
-            raw = loaded(place, files[number])
-            spans = _spans(place, files[number], raw)
-            held[:] = number, raw, spans
+        raw, spans = opened(number)
         found: dict[str, Any] = {}
         for column in kept:
             start, size = (int(one[document - edges[number]]) for one in spans[column.name])
@@ -289,6 +281,4 @@ def _scalar(place: ForeignPlace, column: SizedColumn, raw: bytes) -> Any:
             return raw.decode()
         return np.frombuffer(raw, SCALARS[column.encoding])[0].item()
     except (ValueError, IndexError, RecursionError) as error:
-        raise damaged(
-            place.where(INDEX), f"a sample's {column.name} is no {column.encoding}"
-        ) from (error)
+        raise place.damaged(INDEX, f"a sample's {column.name} is no {column.encoding}") from (error)

@@ -58,10 +58,10 @@ def describe_megatron(place: ForeignPlace) -> Described | None:
     head = _read_header(place, index)
     size = place.size(payload)
     if size is None:
-        raise damaged(place.where(index), f"there is no {payload} beside it")
+        raise place.damaged(index, f"there is no {payload} beside it")
     item = np.dtype(head.dtype).itemsize
     if size % item:
-        raise damaged(place.where(payload), f"{size:,} bytes are no ids of {item} bytes")
+        raise place.damaged(payload, f"{size:,} bytes are no ids of {item} bytes")
     notes = () if head.entries == head.sequences + 1 else (_several(head),)
     return Described(
         kind="megatron",

@@ -6,16 +6,21 @@ other columns are metadata. An `attention_mask` must be all ones: rows that were
 documents.
 
 One idea: a row group, or a record batch, is a piece, and is decoded whole. Which rows have how many
-tokens is found in one pass and remembered (`tokenloom.foreign.formats.counted`).
+tokens is found in one pass and remembered (`tokenloom.foreign.formats.sample_files`).
 
-Arrow files are mapped, not read (`tokenloom.foreign.formats.arrow_batches`): a batch of an
-uncompressed file costs no copy. In a bucket a row group or a batch is read when it is asked for.
+Arrow files are mapped, not read: a batch of an uncompressed file costs no copy. In a bucket a row
+group or a batch is read when it is asked for. An Arrow file with a footer says where its batches
+are; one without (a stream, as `datasets` writes it) is a row of messages, each with its length at
+its start, so that one request per message finds the places of all batches::
+
+    FFFFFFFF | u32 bytes of what follows | a table with the kind and the bytes of the body | body
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,9 +31,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, MissingExtra, StoreError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.export_notes import ExportNotes, parsed_notes
-from tokenloom.foreign.formats.arrow_batches import ArrowBatches
-from tokenloom.foreign.formats.counted import counted
-from tokenloom.foreign.formats.sample_files import joined_lengths, refuse_twice
+from tokenloom.foreign.formats.sample_files import counted, joined_lengths, refuse_twice
 from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace, plain_name
@@ -57,6 +60,18 @@ IGNORED = -100
 MARK = b"tokenloom"
 
 FOOTER = 1 << 20  # bytes that are set aside for what a file says of itself
+
+ARROW = b"ARROW1"  # the start of a file with a footer
+
+LOOKED = 4096  # bytes of a message that are asked for first; most have fewer before their body
+
+MOST = 1 << 26  # bytes of a message before its body
+
+HEAD = struct.Struct("<II")
+
+MESSAGE = 0xFFFFFFFF
+
+BATCH = 3  # the kind of a message that is a record batch
 
 
 class _Group(NamedTuple):
@@ -115,15 +130,23 @@ def describe_arrow(place: ForeignPlace) -> Described | None:
     files = _files(place, "arrow") if saved is None else saved
     if not files:
         return None
-    batches = ArrowBatches(place, _arrow(place, "pyarrow"))
+    # two threads may open the same file: the same answer twice
+    opened = functools.cache(functools.partial(_batches, place, _arrow(place, "pyarrow")))
+
+    def batch(group: _Group) -> Any:
+        found = opened(group.file).read(group.number)
+        if found.num_rows < 0:
+            raise place.damaged(group.file, f"a batch has {found.num_rows:,} rows")
+        found.validate()
+        return found
 
     def read(group: _Group, columns: list[str]) -> Any:
-        return batches.batch(*group).select(columns)
+        return batch(group).select(columns)
 
-    counts = _asked(place, files, batches.count)
-    schema = _guarded(place, files[0], lambda n: _readable(batches.schema(n)))
+    counts = _asked(place, files, lambda n: opened(n).total)
+    schema = _guarded(place, files[0], lambda n: _readable(opened(n).schema))
     groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
-    rows = _Rows(place, schema, groups, read, validate=lambda group: batches.validate(*group))
+    rows = _Rows(place, schema, groups, read, validate=lambda g: batch(g).validate(full=True))
     return _described(rows, "arrow", (*files, *([STATE] if saved else [])))
 
 
@@ -144,14 +167,14 @@ def _saved(place: ForeignPlace) -> list[str] | None:
     """The files of a dataset that was saved to a folder; None if there is none."""
     if not place.is_named(STATE):
         return None
-    splits = _json(place, "dataset_dict.json")
-    if splits is not None:
+    if place.size("dataset_dict.json") is not None:
+        splits = place.json("dataset_dict.json").get("splits")
         raise ConfigError(
-            f"{place.path}: found a DatasetDict with the splits {splits.get('splits')!r:.200}, "
-            "allowed: one of them. Name its folder."
+            f"{place.path}: found a DatasetDict with the splits {splits!r:.200}, allowed: one of "
+            "them. Name its folder."
         )
-    state = _json(place, STATE)
-    if state is None or "_data_files" not in state:
+    state = place.json(STATE) if place.size(STATE) is not None else {}
+    if "_data_files" not in state:
         return None
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ConfigError(
@@ -163,25 +186,12 @@ def _saved(place: ForeignPlace) -> list[str] | None:
     except (TypeError, KeyError):
         names = [None]
     if not all(map(plain_name, names)):
-        raise damaged(place.where(STATE), "its list of files names no files of this folder")
-    refuse_twice(place.where(STATE), names)
+        raise place.damaged(STATE, "its list of files names no files of this folder")
+    refuse_twice(place, STATE, names)
     missing = [name for name in names if place.size(name) is None]
     if missing:
-        raise damaged(place.where(missing[0]), "it is missing")
+        raise place.damaged(missing[0], "it is missing")
     return names
-
-
-def _json(place: ForeignPlace, name: str) -> dict[str, Any] | None:
-    size = place.size(name)
-    if size is None:
-        return None
-    try:
-        found = fmt.read_json(place.bytes(name, 0, fmt.MAX_RECORD_BYTES).tobytes())
-    except (ValueError, RecursionError):
-        raise damaged(place.where(name), "it is not JSON") from None
-    if not isinstance(found, dict):
-        raise damaged(place.where(name), "it is no JSON object")
-    return found
 
 
 def _guarded(place: ForeignPlace, name: str, ask: Callable[[str], Any]) -> Any:
@@ -192,7 +202,7 @@ def _guarded(place: ForeignPlace, name: str, ask: Callable[[str], Any]) -> Any:
     except StoreError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise damaged(place.where(name), f"Arrow cannot read it ({str(error)[:200]})") from error
+        raise place.damaged(name, f"Arrow cannot read it ({str(error)[:200]})") from error
 
 
 def _readable(schema: Any) -> Any:
@@ -313,7 +323,7 @@ def _lengths(rows: _Rows, group: _Group, column: Any) -> Int64:
     found = pc.list_value_length(column)
     if found.null_count:
         row = np.flatnonzero(np.asarray(found.is_null()))[0]
-        raise damaged(rows.place.where(group.file), f"row {row} of group {group.number} is null")
+        raise rows.place.damaged(group.file, f"row {row} of group {group.number} is null")
     return np.asarray(found).astype(np.int64)
 
 
@@ -365,7 +375,7 @@ def _values(rows: _Rows, group: _Group, name: str) -> NDArray[Any]:
     chunks = column.chunks if hasattr(column, "chunks") else [column]
     parts = [one.flatten() for one in chunks]
     if any(one.null_count for one in parts):
-        raise damaged(rows.place.where(group.file), f"{name} has a null inside a row")
+        raise rows.place.damaged(group.file, f"{name} has a null inside a row")
     kind = np.empty(0, _kind(rows.schema.field(name).type.value_type))
     return np.concatenate([kind, *(one.to_numpy(zero_copy_only=False) for one in parts)])
 
@@ -419,6 +429,101 @@ class _Metadata:
             for key, value in row.items()
             if value is not None
         }
+
+
+# -- record batches of Arrow -----------------------------------------------------------------
+
+
+class _Batches(NamedTuple):
+    """The record batches of an Arrow file.
+
+    Attributes:
+        schema: its columns.
+        total: how many there are.
+        read: gives one of them.
+    """
+
+    schema: Any
+    total: int
+    read: Callable[[int], Any]
+
+
+def _batches(place: ForeignPlace, pa: Any, name: str) -> _Batches:
+    """The batches of a file: views of a map of it on this machine, read one by one in a bucket."""
+    file = place.folder.as_file(name)
+    has_footer = place.bytes(name, 0, len(ARROW)).tobytes() == ARROW
+    if isinstance(file, str):
+        mapped = pa.memory_map(file)
+        if not has_footer:
+            stream = pa.ipc.open_stream(mapped)
+            found = list(stream)
+            return _Batches(stream.schema, len(found), found.__getitem__)
+        reader = pa.ipc.open_file(mapped)
+        found = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        return _Batches(reader.schema, len(found), found.__getitem__)
+    if has_footer:
+        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+        return _Batches(reader.schema, reader.num_record_batches, reader.get_batch)
+    head, batches = _messages(place, name)
+
+    def read(span: tuple[int, int]) -> bytes:
+        return place.bytes(name, *span).tobytes()
+
+    before = b"".join(map(read, head))
+
+    def batch(number: int) -> Any:
+        raw = pa.py_buffer(before + read(batches[number]))
+        return pa.ipc.open_stream(raw).read_next_batch()
+
+    schema = pa.ipc.open_stream(pa.py_buffer(before)).schema
+    return _Batches(schema, len(batches), batch)
+
+
+Spans = list[tuple[int, int]]
+
+
+def _messages(place: ForeignPlace, name: str) -> tuple[Spans, Spans]:
+    """Where the messages of a stream are: schema and dictionaries, and the batches."""
+    size = place.size(name) or 0
+    head: Spans = []
+    batches: Spans = []
+    start = 0
+    while start < size:
+        raw = place.bytes(name, start, start + LOOKED).tobytes()
+        mark, length = HEAD.unpack_from(raw.ljust(HEAD.size, b"\0"))
+        if mark == MESSAGE and not length:
+            break
+        if mark != MESSAGE or length > min(MOST, size - start):
+            raise place.damaged(name, f"no message of Arrow starts at byte {start:,}")
+        if HEAD.size + length > len(raw):
+            raw = place.bytes(name, start, start + HEAD.size + length).tobytes()
+        try:
+            kind, body = _told(raw[HEAD.size : HEAD.size + length])
+        except struct.error:
+            raise place.damaged(name, f"no message of Arrow is at byte {start:,}") from None
+        stop = start + HEAD.size + length + body
+        if not 0 <= body <= size or stop > size:
+            raise place.damaged(name, f"its message at byte {start:,} goes on to byte {stop:,}")
+        (batches if kind == BATCH else head).append((start, stop))
+        start = stop
+    return head, batches
+
+
+def _told(table: bytes) -> tuple[int, int]:
+    """The kind of a message and the bytes of its body, from its flatbuffer."""
+    (root,) = struct.unpack_from("<I", table)
+    (back,) = struct.unpack_from("<i", table, root)
+    field = functools.partial(_field, table, root, root - back)
+    return field(1, "<B"), field(3, "<q")
+
+
+def _field(table: bytes, root: int, entries: int, number: int, kind: str) -> int:
+    """A number of a flatbuffer's table; one that is left out is 0."""
+    (size,) = struct.unpack_from("<H", table, entries)
+    place = 4 + 2 * number
+    (offset,) = struct.unpack_from("<H", table, entries + place) if place < size else (0,)
+    (found,) = struct.unpack_from(kind, table, root + offset) if offset else (0,)
+    return int(found)
 
 
 def _arrow(place: ForeignPlace, name: str) -> Any:

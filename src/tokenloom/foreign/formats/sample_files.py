@@ -6,11 +6,16 @@ serves both::
     u32 samples, u32 start of each sample and the end, (MDS: the columns as JSON), the samples
 
 Every number is compared with the size of the file before it is used.
+
+In sample and row formats the number of tokens of a file is written nowhere, and a description needs
+it before a token is read. So the files are gone through once (`counted`), and the answer is kept in
+the cache directory under their names, sizes, times and first and last bytes.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,22 +24,25 @@ import zstandard
 from numpy.typing import NDArray
 
 from tokenloom.foreign.described import damaged
+from tokenloom.foreign.locations import hash_of_ranges
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.limits import limits
-from tokenloom.store import format as fmt
+from tokenloom.store import plan_cache
+from tokenloom.store.ahead import in_turn
 
 __all__ = [
     "INDEX",
     "SampleFile",
     "SizedColumn",
     "coded_pieces",
+    "counted",
+    "files_of_index",
     "gathered",
     "head_of",
     "index_of",
     "integers_at",
     "joined_lengths",
-    "listed",
     "loaded",
     "refuse_twice",
     "table_of",
@@ -45,6 +53,10 @@ Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 INDEX = "index.json"
+
+KIND = "foreign-lengths"  # of what is remembered
+
+LOOKED = 4096  # bytes at either end of a file
 
 
 class SizedColumn(NamedTuple):
@@ -77,30 +89,30 @@ def index_of(place: ForeignPlace, key: str) -> dict[str, Any] | None:
     """The index in a folder, if it is of the format that has this key."""
     if not place.is_named(INDEX) or place.size(INDEX) is None:
         return None
-    if (place.size(INDEX) or 0) > fmt.MAX_RECORD_BYTES:
-        raise damaged(place.where(INDEX), "it is larger than any index")
-    try:
-        found = fmt.read_json(place.bytes(INDEX, 0, fmt.MAX_RECORD_BYTES).tobytes())
-    except (ValueError, RecursionError):
-        raise damaged(place.where(INDEX), "it is not JSON") from None
-    return found if isinstance(found, dict) and key in found else None
+    found = place.json(INDEX)
+    return found if key in found else None
 
 
-def listed(place: ForeignPlace, index: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """The files that an index lists."""
-    found = index[key]
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise damaged(place.where(INDEX), f"its {key} are no list")
-    return found
+def files_of_index(
+    place: ForeignPlace,
+    index: dict[str, Any],
+    key: str,
+    read: Callable[[ForeignPlace, dict[str, Any]], SampleFile],
+) -> list[SampleFile]:
+    """The files that an index lists, each once: others would be trained on twice."""
+    entries = index[key]
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise place.damaged(INDEX, f"its {key} are no list")
+    files = [read(place, one) for one in entries]
+    refuse_twice(place, INDEX, [file.name for file in files])
+    return files
 
 
-def refuse_twice(where: str, names: Iterable[str]) -> None:
-    """Refuse an index that lists a file twice: its documents would be trained on twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise damaged(where, f"it lists {name} twice")
-        seen.add(name)
+def refuse_twice(place: ForeignPlace, index: str, names: Sequence[str]) -> None:
+    """Refuse an index that lists a file twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise place.damaged(index, f"it lists {twice[0]} twice")
 
 
 def head_of(place: ForeignPlace, file: SampleFile) -> Bytes:
@@ -108,16 +120,14 @@ def head_of(place: ForeignPlace, file: SampleFile) -> Bytes:
     size = 4 * (file.samples + 2)
     raw = place.bytes(file.name, 0, size)
     if len(raw) < size:
-        raise damaged(place.where(file.name), f"{file.samples:,} samples do not fit into it")
+        raise place.damaged(file.name, f"{file.samples:,} samples do not fit into it")
     return raw
 
 
 def loaded(place: ForeignPlace, file: SampleFile) -> Bytes:
     """A whole file, decompressed."""
     raw = place.bytes(file.name, 0, place.size(file.name) or 0)
-    if file.packed:
-        raw = _unpacked(place, file, raw)
-    return raw
+    return _unpacked(place, file, raw) if file.packed else raw
 
 
 def _unpacked(place: ForeignPlace, file: SampleFile, raw: Bytes) -> Bytes:
@@ -129,12 +139,11 @@ def _unpacked(place: ForeignPlace, file: SampleFile, raw: Bytes) -> Bytes:
                 parts.append(part)
                 size += len(part)
     except zstandard.ZstdError as error:
-        raise damaged(place.where(file.name), f"it cannot be decompressed ({error})") from None
+        raise place.damaged(file.name, f"it cannot be decompressed ({error})") from None
     if size != file.bytes:
         what = "more" if size > file.bytes else f"{size:,}"
-        raise damaged(
-            place.where(file.name),
-            f"it decompresses to {what}, its index says {file.bytes:,} bytes",
+        raise place.damaged(
+            file.name, f"it decompresses to {what}, its index says {file.bytes:,} bytes"
         )
     return np.frombuffer(b"".join(parts), np.uint8)
 
@@ -191,3 +200,45 @@ def _part(
 def joined_lengths(lengths: Sequence[Int64]) -> Int64:
     """The lengths of the documents of all pieces."""
     return np.concatenate([np.empty(0, np.int64), *lengths])
+
+
+def counted(
+    place: ForeignPlace,
+    kind: str,
+    files: Sequence[str],
+    counts: Iterable[tuple[int, Callable[[], Int64]]],
+) -> list[Int64]:
+    """The tokens of every document of every piece.
+
+    Args:
+        place: where the files are.
+        kind: the format.
+        files: what decides the answer.
+        counts: (bytes to be read for it, what gives the lengths) of each piece, in order; several
+            are called at the same time if the files are in a bucket.
+    """
+    key = _key(place, kind, files)
+    known = plan_cache.recall(KIND, key)
+    if known is not None:
+        parts = plan_cache.recall_parts(KIND, key, int(known["pieces"]))
+        raw = parts.read(range(len(parts))) if parts is not None else None
+        if raw is not None:
+            return [np.frombuffer(one, "<i8").astype(np.int64) for one in raw]
+    lengths = in_turn(counts, place.source)
+    found = [np.ascontiguousarray(one, np.int64) for one in lengths]
+    plan_cache.forget(KIND, key)
+    if plan_cache.remember_parts(KIND, key, (one.astype("<i8").tobytes() for one in found)):
+        plan_cache.remember(KIND, key, {"pieces": len(found)})
+    return found
+
+
+def _key(place: ForeignPlace, kind: str, files: Sequence[str]) -> dict[str, Any]:
+    told: list[list[Any]] = [[name, *place.folder.stamp(name)] for name in files]
+    ends = [
+        (name, low, min(LOOKED, size - low))
+        for name, size, _ in told
+        for low in (0, max(0, size - LOOKED))
+    ]
+    sample = hash_of_ranges(place.source, ends, place.root)
+    said = place.said.plain
+    return {"kind": kind, "root": place.root, "files": told, "said": said, "sample": sample}

@@ -4,17 +4,33 @@ Shards of one dataset are named alike and counted, so names are grouped by what 
 are taken out, and ordered by their numbers: `s_2` before `s_10`. A folder with several groups
 (`train_*` and `val_*`), or with files that open as different formats (`a.npy` and `b.bin`), is
 refused: the user names one of them.
+
+Files without an index do not say where documents end, either. Only the user knows which token ends
+or starts one, so it is said (`eos`, `bos`) and never guessed. Without it, every file is one
+document, as the projects themselves read such files, and that is told.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.foreign.described import Delimiter
+from tokenloom.foreign.pieces import Piece, RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["SUFFIXES", "files_of", "groups_of", "refuse_others"]
+__all__ = ["SUFFIXES", "documents_by", "files_of", "refuse_others"]
+
+Int64 = NDArray[np.int64]
+
+WHOLE_FILES = (
+    "no token that ends documents (eos=) or starts them (bos=) was named, so every file is one "
+    "document"
+)
 
 SUFFIXES = {
     "parquet": (".parquet",),
@@ -98,4 +114,33 @@ def refuse_others(place: ForeignPlace, kind: str, files: Sequence[str]) -> None:
             f"{place.path}: found {files[0]} (format {kind}) and {others[0]} beside it, allowed: "
             "files of one kind in a folder. Name the file, the start of the names, or the format "
             "(`format=`), and mix several with `tokenloom.mix`."
+        )
+
+
+def documents_by(
+    place: ForeignPlace, pieces: Sequence[Piece]
+) -> tuple[Callable[[], Int64] | Delimiter, tuple[str, ...]]:
+    """How documents are told apart, and what to tell about it.
+
+    Raises:
+        ConfigError: the token that was named cannot be in these files.
+    """
+    said = place.said
+    for name, one, at in (("eos", said.eos, "end"), ("bos", said.bos, "start")):
+        if one is not None:
+            _check_possible(place, pieces, name, one)
+            return Delimiter(id=one, at=at), ()
+    sizes = np.array([piece.elements for piece in pieces], np.int64)
+    return lambda: sizes, (WHOLE_FILES,)
+
+
+def _check_possible(place: ForeignPlace, pieces: Sequence[Piece], name: str, token: int) -> None:
+    """Refuse a token that no id of the files can be: all of them would be one document."""
+    stored = {np.dtype(piece.dtype) for piece in pieces if isinstance(piece, RawPiece)}
+    widest = max(stored, key=lambda dtype: np.iinfo(dtype).max, default=np.dtype(np.int64))
+    largest = int(np.iinfo(widest).max)
+    if token > largest:
+        raise ConfigError(
+            f"{name}: found {token} for {place.path}, whose ids are stored as {widest.name}, "
+            f"allowed: 0 to {largest}. Name the token of the tokenizer that wrote these files."
         )

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,20 +236,16 @@ def open_flat_zarr(place: ForeignPlace, folder: str) -> FlatZarr:
         StoreCorrupt: its zarr.json is missing or cannot be right.
     """
     name = f"{folder}/zarr.json"
-    where, size = place.where(name), place.size(name)
-    if size is None or size > MAX_METADATA:
-        raise damaged(where, "it is missing" if size is None else f"{size:,} bytes are too many")
+    where, found = place.where(name), place.json(name, MAX_METADATA)
     try:
-        found = json.loads(place.bytes(name, 0, MAX_METADATA).tobytes())
         geometry = _geometry(found)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise damaged(where, f"it is no zarr.json of a flat array ({error!r:.100})") from None
     if geometry is None:
-        codecs = found.get("codecs") if isinstance(found, Mapping) else found
         raise ConfigError(
-            f"{where}: found codecs {codecs!s:.200}, allowed: sharding_indexed over chunks that "
-            f"are little-endian bytes, with {', '.join(DECODERS)} or nothing. Write the cache "
-            "again with the settings of Levanter."
+            f"{where}: found codecs {found.get('codecs')!s:.200}, allowed: sharding_indexed over "
+            f"chunks that are little-endian bytes, with {', '.join(DECODERS)} or nothing. Write "
+            "the cache again with the settings of Levanter."
         )
     _check_sizes(where, geometry)
     return FlatZarr(place, folder, geometry)

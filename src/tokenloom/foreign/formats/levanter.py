@@ -17,7 +17,6 @@ Stored loss columns here weight the prediction *of* a token (`loss_mask`, `loss_
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,9 +27,9 @@ from numpy.typing import NDArray
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, plural
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.formats.flat_zarr import FlatZarr, open_flat_zarr
 from tokenloom.foreign.pieces import CodedPiece
 from tokenloom.foreign.places import LEDGER, ForeignPlace
-from tokenloom.foreign.treecache.flat_zarr import FlatZarr, open_flat_zarr
 from tokenloom.store import format as fmt
 
 __all__ = ["describe_levanter"]
@@ -38,8 +37,6 @@ __all__ = ["describe_levanter"]
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]
-
-MAX_LEDGER = 1 << 28  # bytes
 
 IDS, MASKS, WEIGHTS = "input_ids", "assistant_masks", "loss_weights"
 
@@ -108,9 +105,7 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
     for leaf, make in ((MASKS, _masks), (WEIGHTS, _weights)):
         lacking = [f for f, _ in shards if place.size(f"{f}{leaf}/data/zarr.json") is None]
         if lacking and len(lacking) < len(shards):
-            raise damaged(
-                place.where(f"{lacking[0]}{leaf}"), "it is missing, and other shards have it"
-            )
+            raise place.damaged(f"{lacking[0]}{leaf}", "it is missing, and other shards have it")
         if not lacking:
             found = [_opened(place, folder, leaf, rows) for folder, rows in shards]
             columns |= make(found)
@@ -130,17 +125,10 @@ def describe_levanter(place: ForeignPlace) -> Described | None:
 
 # -- the ledger ----------------------------------------------------------------------------------
 def _read_ledger(place: ForeignPlace, folder: str) -> _Ledger:
-    name = f"{folder}{LEDGER}"
-    where, size = place.where(name), place.size(name)
-    if size is None:
-        raise damaged(where, "it is missing")
-    if size > MAX_LEDGER:
-        raise damaged(where, f"{size:,} bytes are too many")
+    where = place.where(f"{folder}{LEDGER}")
     try:
-        found = json.loads(place.bytes(name, 0, MAX_LEDGER).tobytes())
-        known = _Ledger.__dataclass_fields__
-        ledger = bind(_Ledger, {key: one for key, one in found.items() if key in known})
-    except (ValueError, AttributeError, RecursionError, BindError) as error:
+        ledger = bind(_Ledger, place.json(f"{folder}{LEDGER}"), unknown="ignore")
+    except BindError as error:
         raise damaged(where, f"it is no ledger ({error!s:.200})") from None
     if not ledger.is_finished:
         raise ConfigError(
