@@ -15,7 +15,8 @@ from toystore import toy
 import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.exchange import convert, export, portions
-from tokenloom.foreign import identities, sampled, seals
+from tokenloom.foreign import identities
+from tokenloom.foreign.described import Described
 from tokenloom.testing import FaultFiles, tiny
 
 
@@ -166,7 +167,7 @@ def stopped(path, out, **options):
 
 def test_a_conversion_that_resumes_over_a_changed_source_is_not_published(tmp_path, monkeypatch):
     """Ids that no sample meets: nothing but the finished shards knows what they were."""
-    monkeypatch.setattr(sampled, "SAMPLE_PLACES", 0)
+    monkeypatch.setattr(identities, "SAMPLE_PLACES", 0)
     export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
     payload, options = tmp_path / "out/text_document.bin", {"shard_tokens": 50}
     for name, byte in (("copy", 0), ("other", -2)):  # one in a finished shard, one not
@@ -235,8 +236,8 @@ def by_named_seal(path, out, said):
     ("way", "elsewhere"), [(by_path, False), (by_command, True), (by_named_seal, True)]
 )
 def test_a_flipped_bit_of_sealed_files_is_never_copied(tmp_path, monkeypatch, way, elsewhere):
-    for module in (identities, seals):  # files so large that no sample of bytes meets the bit
-        monkeypatch.setattr(module, "sample_of_bytes", lambda *_: "of other bytes")
+    # files so large that no sample of bytes meets the bit
+    monkeypatch.setattr(Described, "sample_of_bytes", lambda _: "of other bytes")
     store = plain_store(tmp_path / "s", empty=False)
     path = tmp_path / "out/text_document"
     export(store, tmp_path / "out", to="megatron")

@@ -20,7 +20,6 @@ from tokenloom.exchange.copied import Copying, copied_shards, finished_shards
 from tokenloom.exchange.finished import refuse_mixture
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
-from tokenloom.foreign.sampled import changed_since
 from tokenloom.ingest.target import alone, look, make_directory, place_of, refuse, remains
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
@@ -166,7 +165,7 @@ def _refuse_changed(store: Store) -> None:
     reader = store.reader
     if not isinstance(reader, ForeignReader):
         return
-    changed = changed_since(reader.inside.described, reader.stamps)
+    changed = reader.inside.described.changed_since(reader.stamps)
     if changed:
         raise StoreCorrupt(
             f"{store.path}: {changed[0]} was written while it was copied, so the copy may be a "

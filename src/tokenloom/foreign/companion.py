@@ -10,8 +10,7 @@ asks for. Where nothing can be written, they stay in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +25,15 @@ from tokenloom.store.hashes import DocumentHasher
 from tokenloom.store.loss_counts import LossCounter
 
 __all__ = [
-    "Beside",
+    "PART",
+    "ChunkSums",
     "Companion",
     "InMemory",
     "PartList",
     "column_lengths",
+    "derive",
     "in_parts",
     "pass_cache_bytes",
-    "worked_out",
 ]
 
 Array = NDArray[Any]
@@ -57,25 +57,16 @@ def pass_cache_bytes() -> int:
 class PartList(Protocol):
     """Parts in a file or in memory."""
 
-    def __len__(self) -> int:
-        """How many there are."""
-
     def read(self, numbers: Sequence[int]) -> list[bytes] | None:
         """These parts; None if they are not there any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
+class InMemory(list[bytes]):
     """Parts that could not be written."""
-
-    parts: list[bytes] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.parts)
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """See `PartList`."""
-        return [self.parts[number] for number in numbers]
+        return [self[number] for number in numbers]
 
 
 def column_lengths(
@@ -95,50 +86,47 @@ def column_lengths(
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
-    """Which columns a companion has, in the order of its parts.
-
-    Attributes:
-        shards: what they are columns of.
-        columns: names of the further per-token columns.
-        hashed: whether documents were hashed.
-        sums: checksums that belong to no shard, if it is sealed: name → how many.
-    """
-
-    shards: Sequence[VirtualShard]
-    columns: Sequence[str]
-    hashed: bool
-    sums: Mapping[str, int] | None = None
-
-    def every(self) -> Iterator[tuple[int, str, str, int]]:
-        """(shard, name, dtype, elements) of each; the shard of the others is -1."""
-        sealed = self.sums is not None
-        for number, shard in enumerate(self.shards):
-            own = column_lengths(shard, self.columns, hashed=self.hashed, sealed=sealed)
-            yield from ((number, name, *one) for name, one in own.items())
-        yield from ((-1, name, "uint32", length) for name, length in (self.sums or {}).items())
-
-
 class Companion:
     """The columns of all shards of a foreign store that are not in its files.
 
     Args:
-        parts: all columns in order, each cut into parts.
-        beside: which columns these are.
         root: the store, for messages.
+        shards: what they are columns of.
+        columns: names of the further per-token columns.
+        hashed: whether documents were hashed.
+        sums: checksums that belong to no shard, if it is sealed: name → how many.
+
+    Attributes:
+        stored: all columns in order, each cut into parts.
+        parts: how many parts they are.
+        lengths: (shard, name) → elements; the shard of `sums` is -1.
     """
 
-    def __init__(self, parts: PartList, beside: Beside, root: str) -> None:
-        self._parts, self.beside, self._root = parts, beside, root
-        self._places: dict[tuple[int, str], tuple[int, np.dtype[Any]]] = {}
+    def __init__(
+        self,
+        root: str,
+        shards: Sequence[VirtualShard],
+        columns: Iterable[str],
+        *,
+        hashed: bool,
+        sums: Mapping[str, int] | None = None,
+    ) -> None:
+        self.shards, self.hashed, self.is_sealed, self._root = shards, hashed, bool(sums), root
+        self.stored: PartList = InMemory()
         self.lengths: dict[tuple[int, str], int] = {}
-        place = 0
-        for shard, name, dtype, length in beside.every():
-            self._places[shard, name] = place, np.dtype(dtype).newbyteorder("<")
-            self.lengths[shard, name] = length
-            place += -(-length // PART)
-        self.parts = place
+        self._places: dict[tuple[int, str], tuple[int, np.dtype[Any]]] = {}
+        self.parts, names = 0, sorted(columns)
+        for number, shard in enumerate(shards):
+            own = column_lengths(shard, names, hashed=hashed, sealed=sums is not None)
+            for name, (dtype, length) in own.items():
+                self._add(number, name, dtype, length)
+        for name, length in (sums or {}).items():
+            self._add(-1, name, "uint32", length)
+
+    def _add(self, shard: int, name: str, dtype: str, length: int) -> None:
+        self._places[shard, name] = self.parts, np.dtype(dtype).newbyteorder("<")
+        self.lengths[shard, name] = length
+        self.parts += -(-length // PART)
 
     def whole(self, shard: int, name: str) -> Array:
         """All elements of a column."""
@@ -155,7 +143,7 @@ class Companion:
         if high <= low:
             return np.empty(0, dtype)
         head, tail = low // PART, (high - 1) // PART
-        found = self._parts.read(range(first + head, first + tail + 1))
+        found = self.stored.read(range(first + head, first + tail + 1))
         if found is None:
             raise StoreError(
                 f"{self._root}: what was remembered of it in the cache directory was changed or "
@@ -165,38 +153,37 @@ class Companion:
         return whole[low - head * PART : high - head * PART]
 
 
-def worked_out(
+def derive(
     shards: Sequence[VirtualShard],
     lengths: Int64,
-    tokens: PieceLine,
-    columns: Mapping[str, PieceLine],
+    lines: Mapping[str, PieceLine],
     *,
     hashed: bool,
     sealed: bool = False,
     tick: Tick = lambda _: None,
 ) -> Iterator[bytes]:
-    """The parts of all shards, by one pass over the tokens (if hashed) and further columns."""
+    """The parts of all shards, by one pass over the ids (if hashed) and further columns."""
     for shard in shards:
         own = lengths[shard.first_document : shard.first_document + shard.documents]
         offsets = np.zeros(len(own) + 1, "<u4")
         np.cumsum(own, out=offsets[1:])
         yield from in_parts(offsets)
-        sums: list[int] = []
+        made: dict[str, _Derived] = {}
+        for name in sorted(lines, key=lambda name: (name != "input_ids", name)):
+            if hashed or name in fmt.LOSS_COLUMNS:
+                sums = sealed and name == "input_ids"
+                made[name] = _derived(shard, own, lines[name], name, sums, tick)
         if hashed:
-            values = _swept(shard, tokens, tick)
-            values = _summed(values, sums) if sealed else values
-            yield from in_parts(_hashes(own, values, None, tokens.dtype))
-        found, counts = [], []
-        for name in sorted(columns):
-            hashes, of_loss = _of_column(shard, own, columns[name], name, hashed, tick)
-            found += hashes
-            counts += of_loss
-        if found:
-            yield from in_parts(np.concatenate(found, axis=1).reshape(-1))
-        for one in counts:
-            yield from in_parts(one)
+            ids = made.pop("input_ids")
+            yield from in_parts(ids.hashes.reshape(-1))
+            if made:
+                hashes = [one.hashes[:, None] for one in made.values()]
+                yield from in_parts(np.concatenate(hashes, axis=1).reshape(-1))
+        for name, one in made.items():
+            if name in fmt.LOSS_COLUMNS:
+                yield from in_parts(one.counts)
         if sealed:
-            yield from in_parts(np.array(sums, np.uint32))
+            yield from in_parts(ids.sums)
 
 
 def in_parts(values: Array) -> Iterator[bytes]:
@@ -206,58 +193,61 @@ def in_parts(values: Array) -> Iterator[bytes]:
         yield little[low : low + PART].tobytes()
 
 
-def _of_column(
-    shard: VirtualShard, lengths: Int64, line: PieceLine, name: str, hashed: bool, tick: Tick
-) -> tuple[list[Array], list[Array]]:
-    """The hashes of a further column [documents, 1, 2] and its counts, where it has these."""
-    values, counter = _swept(shard, line, tick), LossCounter()
-    counts: list[Array] = []
-    if name in fmt.LOSS_COLUMNS:
-        values = _counted(values, counter, counts)
-    elif not hashed:
-        return [], []
-    found = _hashes(lengths, values, name, line.dtype).reshape(-1, 1, 2)  # also if only counted
-    if name in fmt.LOSS_COLUMNS:
-        counts = [np.concatenate([*counts, np.array([counter.total], np.uint32)])]
-    return [found] if hashed else [], counts
+class _Derived(NamedTuple):
+    """What one pass over a column of a shard gives.
+
+    Attributes:
+        hashes: the hash of every document [documents, 2].
+        counts: of its values that are not 0, if it is a loss column.
+        sums: the crc32c of every chunk, if asked for.
+    """
+
+    hashes: Array
+    counts: Array
+    sums: Array
 
 
-def _swept(shard: VirtualShard, line: PieceLine, tick: Tick) -> Iterator[Array]:
-    """The elements of a shard, from the first to the last."""
+def _derived(
+    shard: VirtualShard, lengths: Int64, line: PieceLine, name: str, sealed: bool, tick: Tick
+) -> _Derived:
+    hasher = DocumentHasher(lengths, None if name == "input_ids" else name, line.dtype)
+    counter, sums = LossCounter(), ChunkSums(fmt.INNER * line.dtype.itemsize)
+    hashes, counts = [np.empty((0, 2), np.uint64)], []
     end = shard.first_token + shard.tokens
     for values in line.sweep(shard.first_token, end, limits().foreign_chunk_tokens):
         tick(values.nbytes)
-        yield values
+        if name in fmt.LOSS_COLUMNS:
+            counts.append(counter.append(values))
+        hashes.append(hasher.update(values)[1])
+        if sealed:
+            sums.append(values.view(np.uint8))
+    hashes.append(hasher.update(np.empty(0, line.dtype))[1])
+    counts.append(np.array([counter.total], np.uint32))
+    return _Derived(np.concatenate(hashes), np.concatenate(counts), sums.close())
 
 
-def _hashes(
-    lengths: Int64, values: Iterable[Array], column: str | None, dtype: np.dtype[Any]
-) -> Array:
-    """The hash of every document of a shard, flat [2 documents]."""
-    hasher = DocumentHasher(lengths, column, dtype)
-    found = [np.empty((0, 2), np.uint64)]
-    found += [hasher.update(some)[1] for some in values]
-    found.append(hasher.update(np.empty(0, dtype))[1])
-    return np.concatenate(found).reshape(-1)
+class ChunkSums:
+    """The crc32c of every chunk of bytes that come in pieces.
 
+    Args:
+        size: bytes of a chunk.
+    """
 
-def _counted(values: Iterable[Array], counter: LossCounter, counts: list[Array]) -> Iterator[Array]:
-    """The same values; their counts are added to `counts` as they pass."""
-    for some in values:
-        counts.append(counter.append(some))
-        yield some
+    def __init__(self, size: int) -> None:
+        self._size, self._rest = size, np.empty(0, np.uint8)
+        self._sums: list[int] = []
 
+    def append(self, raw: NDArray[np.uint8]) -> None:
+        """The next bytes."""
+        whole = np.concatenate([self._rest, raw]) if len(self._rest) else raw
+        end = len(whole) // self._size * self._size
+        self._sums += [
+            zarr.crc32c(whole[low : low + self._size]) for low in range(0, end, self._size)
+        ]
+        self._rest = whole[end:]
 
-def _summed(values: Iterable[Array], sums: list[int]) -> Iterator[Array]:
-    """The same values; the crc32c of every chunk is added to `sums` as it passes."""
-    rest = np.empty(0, np.uint8)  # bytes of a chunk that has not ended
-    for some in values:
-        size = fmt.INNER * some.itemsize
-        raw = some.view(np.uint8)
-        whole = np.concatenate([rest, raw]) if len(rest) else raw
-        end = len(whole) // size * size
-        sums += [zarr.crc32c(whole[low : low + size]) for low in range(0, end, size)]
-        rest = whole[end:]
-        yield some
-    if len(rest):
-        sums.append(zarr.crc32c(rest))
+    def close(self) -> Array:
+        """All checksums; that of a short last chunk, too."""
+        if len(self._rest):
+            self._sums.append(zarr.crc32c(self._rest))
+        return np.array(self._sums, np.uint32)

@@ -9,52 +9,30 @@ which is looked for once and remembered with the identity of the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
-from tokenloom.errors import StoreCorrupt
+from tokenloom.foreign.locations import ForeignFolder, damaged, hash_of_ranges
 from tokenloom.foreign.pieces import Piece, RawPiece, stored_alike
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.byte_source import Range
 
-__all__ = ["Delimiter", "Described", "ForeignColumn", "ForeignFolder", "damaged"]
+__all__ = ["Delimiter", "Described", "ForeignColumn", "keyed_places"]
 
 Int64 = NDArray[np.int64]
 
 LARGEST_FILE = 1 << 40  # bytes, that addresses reach (`tokenloom.store.coalesce`)
 
 
-class ForeignFolder(Protocol):
-    """A folder of foreign files, on this machine or in a bucket (`tokenloom.foreign.locations`)."""
+SAMPLED = 64  # stretches of bytes that are compared whenever a store is opened
 
-    @property
-    def root(self) -> str:
-        """Its absolute path, or its URL."""
-
-    @property
-    def source(self) -> ByteSource:
-        """What reads its files."""
-
-    @property
-    def lists(self) -> bool:
-        """Whether its names can be listed; a plain web server lists none."""
-
-    def names(self, folder: str = "") -> list[str]:
-        """The names in it, or in a folder below it, in order; none if there is no folder."""
-
-    def size(self, name: str) -> int | None:
-        """Bytes of a file; None if there is none of that name."""
-
-    def stamp(self, name: str) -> list[int]:
-        """What changes when a file is written again: its bytes, and the time in nanoseconds."""
-
-    def as_file(self, name: str) -> Any:
-        """What a library can open: its path, or a file object that can be sought in."""
+SAMPLE_BYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,10 +149,41 @@ class Described:
         """Whether ids could be invalid, so that somebody has to look at them."""
         return self.dtype != "uint16" or self.limit < 1 << 16
 
+    # -- what tells whether the files are still the same -----------------------------------
 
-def damaged(where: str, what: str) -> StoreCorrupt:
-    """The error for files that cannot be what they claim to be."""
-    return StoreCorrupt(
-        f"{where}: {what}. The file is damaged, cut short, or of another format (`format=`); "
-        "nothing was read from it. Restore it from a copy."
-    )
+    def stamps(self) -> list[list[Any]]:
+        """Name, size and time of every file: [name, bytes, nanoseconds]."""
+        return [[name, *self.folder.stamp(name)] for name in self.files]
+
+    def changed_since(self, stamps: Sequence[list[Any]]) -> list[str]:
+        """The files that have another size or time than they had, or are gone.
+
+        In a bucket none: there every answer is compared with the size and etag first seen.
+        """
+        try:
+            now = {name: rest for name, *rest in self.stamps()}
+        except FileNotFoundError as error:
+            return [str(error.filename)]
+        return [name for name, *rest in stamps if now.get(name) != rest]
+
+    def sample_of_bytes(self) -> str:
+        """The sha256 of the first and last bytes of every file and of others at keyed places."""
+        return hash_of_ranges(self.folder.source, self._sampled_ranges(), self.root)
+
+    def _sampled_ranges(self) -> Iterator[Range]:
+        sizes = np.array([size for _, size, _ in self.stamps()], np.int64)
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        places = keyed_places(f"{self.kind}:{int(edges[-1])}", SAMPLED, int(edges[-1]))
+        owner = np.searchsorted(edges, places, side="right") - 1
+        for number, (name, size) in enumerate(zip(self.files, sizes.tolist(), strict=True)):
+            inside = (places[owner == number] - edges[number]).tolist()
+            for low in [0, *inside, max(0, size - SAMPLE_BYTES)]:
+                yield name, low, min(SAMPLE_BYTES, size - low)
+
+
+def keyed_places(key: str, count: int, below: int) -> Int64:
+    """Places below a bound, ascending, decided by a key: the same everywhere and always."""
+    if not below:
+        return np.empty(0, np.int64)
+    words = [hashlib.sha256(f"{key}:{i}".encode()).digest()[:8] for i in range(count)]
+    return np.sort(np.array([int.from_bytes(word, "little") % below for word in words], np.int64))

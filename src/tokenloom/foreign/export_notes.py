@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import StoreCorrupt
-from tokenloom.foreign.described import damaged
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 

@@ -1,9 +1,10 @@
 """A reader over foreign files: everything above it works as over a store of our own.
 
 One idea: `tokenloom.store.reader.Reader` asks a manifest for counts and shards for columns. Here
-both are made from a description and its companion: tokens of a shard that lie in a file as they
-are get a column with a place in that file (`first_byte`), so that coalesced reads, maps and the
-compiled loops work on them unchanged; everything else is a column with a function that decodes it.
+both are made from a description and its companion, and never written: tokens of a shard that lie
+in a file as they are get a column with a place in that file (`first_byte`), so that coalesced
+reads, maps and the compiled loops work on them unchanged; everything else is a column with a
+function that decodes it.
 
 A copy, in this process or another, opens the same files again by their absolute path.
 """
@@ -12,34 +13,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import StoreCorrupt
 from tokenloom.foreign.companion import Companion, column_lengths
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.pieces import Piece, PieceLine, RawPiece
 from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules, Took
+from tokenloom.store.hashes import group_digests
 from tokenloom.store.metadata import GROUP, DocumentsReader, Texts
 from tokenloom.store.payload import InFiles, Payloads, adopt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import OpenColumn, OpenShard
 
-__all__ = ["ForeignReader", "Inside", "lines_of", "pages_name", "sums_name"]
+__all__ = ["ForeignReader", "Inside", "lines_of", "look_at", "pages_name", "sums_name"]
 
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]
 
+LOOK_CACHE = 16 << 20  # bytes of chunks and offsets that are kept during a look
+
 NO_FILE = fmt.FileRecord(bytes=0, sha256="0" * 64)
 
 
-class Inside(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Inside:
     """What a foreign store is made of.
 
     Attributes:
@@ -47,17 +53,19 @@ class Inside(NamedTuple):
         shards: its virtual shards.
         companion: the columns that are not in its files.
         identity: "full" if every document was hashed, or "sample".
+        groups: digests of groups of documents.
     """
 
     described: Described
     shards: list[VirtualShard]
     companion: Companion
     identity: str
+    groups: tuple[str, ...]
 
     @property
     def is_sealed(self) -> bool:
         """Whether there are checksums of what is in its files."""
-        return bool(self.companion.beside.sums)
+        return self.companion.is_sealed
 
     def extent(self, file: str) -> int:
         """Bytes from the start of a file to the end of all ids that are read in place."""
@@ -69,16 +77,74 @@ class Inside(NamedTuple):
         ]
         return max(ends, default=0)
 
+    def hashed(self) -> Inside:
+        """The same with the digests of groups that follow from the hashes of the companion."""
+        documents = sum(shard.documents for shard in self.shards)
+        unknown = replace(self, groups=fmt.unknown_groups(documents))
+        return replace(self, groups=tuple(group_digests(look_at(unknown))))
+
+    def manifest(self) -> fmt.Manifest:
+        """The manifest that a store with these shards would have; it is never written."""
+        entries = tuple(
+            fmt.ShardEntry(
+                name=fmt.shard_name(number),
+                documents=shard.documents,
+                tokens=shard.tokens,
+                sha256="0" * 64,
+                files={},
+            )
+            for number, shard in enumerate(self.shards)
+        )
+        documents = sum(shard.documents for shard in self.shards)
+        part = fmt.Part(
+            manifest=1,
+            fingerprint="0" * 64,
+            shards=len(self.shards),
+            documents=documents,
+            tokens=self.described.num_tokens,
+            skipped=0,
+            filtered=0,
+            settings={},
+        )
+        try:
+            return fmt.Manifest(
+                number=1,
+                parent=None,
+                dtype=self.described.dtype,
+                vocab_size=self.described.limit,
+                chunk_tokens=fmt.CHUNK_TOKENS,
+                inner=fmt.INNER,
+                columns={name: column.dtype for name, column in self.described.columns.items()},
+                tokenizer=self.described.tokenizer,
+                documents=documents,
+                tokens=self.described.num_tokens,
+                digest=fmt.content_digest(self.groups, documents),
+                groups=self.groups,
+                parts=(part,),
+                files={},
+                shards=entries,
+                producer={"format": self.described.kind},
+            )
+        except ValueError as error:
+            raise StoreCorrupt(
+                f"{self.described.root}: {error}. Restore it from a copy."
+            ) from error
+
+
+def look_at(inside: Inside) -> ForeignReader:
+    """A reader for a look, which keeps nothing."""
+    cache = BlockCache(LOOK_CACHE)
+    return ForeignReader(inside, path=inside.described.root, cache=cache, rules=FetchRules())
+
 
 def lines_of(
     described: Described,
-    source: ByteSource,
     cache: BlockCache,
     key: str,
     companion: Companion | None = None,
 ) -> dict[str, PieceLine]:
     """The lines of all columns of a foreign store, ids first; checked if a companion is sealed."""
-    sealed = companion if companion is not None and companion.beside.sums else None
+    sealed = companion if companion is not None and companion.is_sealed else None
     every: dict[str, tuple[tuple[Piece, ...], str, int | None]] = {
         "input_ids": (described.tokens, described.dtype, described.limit)
     }
@@ -88,7 +154,7 @@ def lines_of(
             pieces,
             dtype,
             below,
-            source=source,
+            source=described.folder.source,
             cache=cache,
             key=(key, name),
             root=described.root,
@@ -118,12 +184,11 @@ class ForeignReader(Reader):
 
     Args:
         inside: what it is made of.
-        manifest: what it would say if it were a store of our own.
-        source: reads its files.
         path: the store as the user named it, for messages.
         cache: keeps decoded blocks.
-        identity: sha256 of the manifest.
         rules: what is verified, and how reads are merged.
+        identity: what names its blocks in the cache.
+        reopen: a function and its arguments that make a copy in another process.
     """
 
     indexes_ids = False  # they are looked for, document by document
@@ -133,29 +198,31 @@ class ForeignReader(Reader):
     def __init__(
         self,
         inside: Inside,
-        manifest: fmt.Manifest,
-        source: ByteSource,
         *,
         path: str,
         cache: BlockCache,
-        identity: str,
         rules: FetchRules,
+        identity: str = "",
+        reopen: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(
-            manifest,
-            source,
+            inside.manifest(),
+            inside.described.folder.source,
             path=path,
             cache=cache,
             identity=identity,
             rules=rules,
             root=inside.described.root,
         )
-        self.inside, self.folder = inside, inside.described.root
-        self._lines = lines_of(inside.described, source, cache, identity, inside.companion)
+        self.inside, self.folder, self._reopen = inside, inside.described.root, reopen
+        self._lines = lines_of(inside.described, cache, identity, inside.companion)
         for name, line in self._lines.items():
             line.locate = self._locate
             line.count = functools.partial(self._count_read, name)
         adopt(self, _ForeignPayloads(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopen
 
     def in_chunks(self, start: Int64, stop: Int64, column: str) -> InFiles | None:
         """Where ranges of the store are in decoded chunks; None if some are read in place."""
@@ -240,7 +307,7 @@ class ForeignReader(Reader):
             None,
             sums,
             bytearray((b"\1" if trusts else b"\0") * -(-shard.tokens // fmt.INNER)),
-            0 if inside.is_sealed else -1,
+            -1 if sums is None else 0,
             first_byte=piece.first_byte + (first - line.edges[shard.piece]) * item,
             extent=inside.extent(piece.file),
         )

@@ -8,25 +8,24 @@ document is compared, as in a store of ours.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError, plural
-from tokenloom.foreign.companion import pass_cache_bytes, worked_out
+from tokenloom.foreign.companion import PART, column_lengths, derive, pass_cache_bytes
 from tokenloom.foreign.foreign_reader import ForeignReader, lines_of, pages_name
 from tokenloom.foreign.locations import as_stored
 from tokenloom.foreign.pieces import PieceLine
+from tokenloom.foreign.seals import page_sums
 from tokenloom.foreign.virtual import document_lengths
-from tokenloom.store.ahead import read_through
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.shard import PAGE_BYTES, PageSums
+from tokenloom.store.shard import PAGE_BYTES
 from tokenloom.store.verify import VerifyReport
 
 __all__ = ["foreign_bytes", "guard_lines", "verify_foreign"]
-
-Int64 = NDArray[np.int64]
 
 Tick = Callable[[int], None]
 
@@ -57,10 +56,8 @@ def verify_foreign(reader: ForeignReader, *, tick: Tick = lambda _: None) -> Ver
         reader: the store.
         tick: told the bytes of each step.
     """
-    inside = reader.inside
-    sealed = inside.companion if inside.is_sealed else None
-    cache = BlockCache(pass_cache_bytes())
-    lines = lines_of(inside.described, reader.source, cache, "verify", sealed)
+    inside, cache = reader.inside, BlockCache(pass_cache_bytes())
+    lines = lines_of(inside.described, cache, "verify", inside.companion)
     problems: list[str] = []
     with as_stored(reader.source):
         for check in (_check_documents, _check_pages):
@@ -84,27 +81,20 @@ def _check_documents(
     reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick
 ) -> Iterator[str]:
     """Boundaries, hashes and counts are what they were when the files were opened or sealed."""
-    inside = reader.inside
+    inside, companion = reader.inside, reader.inside.companion
     lengths = document_lengths(inside.described, lines["input_ids"])
     if not np.array_equal(lengths, reader.lengths()):
         yield f"{reader.path}: its documents are not those that it had when it was identified."
         return
-    hashed = inside.companion.beside.hashed
-    further = {name: line for name, line in lines.items() if name != "input_ids"}
-    parts = worked_out(
-        inside.shards, lengths, lines["input_ids"], further, hashed=True, sealed=False, tick=tick
-    )
-    if not hashed:  # the pass has looked at every id
-        for _ in parts:
-            pass
+    parts = derive(inside.shards, lengths, lines, hashed=True, tick=tick)
+    if not companion.hashed:
+        deque(parts, maxlen=0)  # the pass looks at every id
         return
+    names = sorted(inside.described.columns)
     for number, shard in enumerate(inside.shards):
-        for name in _compared(reader, number):
-            kept = inside.companion.whole(number, name).tobytes()
-            made = b""
-            while len(made) < len(kept):
-                made += next(parts)
-            if made != kept:
+        for name, (_, length) in column_lengths(shard, names, hashed=True).items():
+            made = b"".join(islice(parts, -(-length // PART)))
+            if made != companion.whole(number, name).tobytes():
                 first, last = shard.first_document, shard.first_document + shard.documents
                 yield (
                     f"{reader.path}: {name.replace('_', ' ')} of documents {first:,} to {last:,} "
@@ -112,22 +102,13 @@ def _check_documents(
                 )
 
 
-def _compared(reader: ForeignReader, number: int) -> list[str]:
-    own = [name for shard, name in reader.inside.companion.lengths if shard == number]
-    return [name for name in own if name != "crc32c"]
-
-
 def _check_pages(reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick) -> Iterator[str]:
     """Pages of files that are read in place are those that were sealed."""
-    inside = reader.inside
-    for file in inside.described.files if inside.is_sealed else ():
-        end, pages = inside.extent(file), PageSums()
-        for part in read_through(reader.source, file, end, reader.root):
-            pages.append(part)
-        if not end:
+    inside, companion = reader.inside, reader.inside.companion
+    for file in inside.described.files if companion.is_sealed else ():
+        if not inside.extent(file):
             continue
-        kept = inside.companion.whole(-1, pages_name(file))
-        wrong = np.flatnonzero(np.array(pages.close(), np.uint32) != kept)
+        wrong = np.flatnonzero(page_sums(inside, file) != companion.whole(-1, pages_name(file)))
         if len(wrong):
             at = int(wrong[0]) * PAGE_BYTES
             yield (

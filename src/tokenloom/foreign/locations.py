@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Url, place
-from tokenloom.foreign.described import ForeignFolder, damaged
+from tokenloom.errors import StoreCorrupt
 from tokenloom.limits import limits
 from tokenloom.remote.backends import Meta
 from tokenloom.remote.client import Client, client_of
@@ -35,12 +35,22 @@ from tokenloom.store.handles import lazy
 __all__ = [
     "BucketFolder",
     "BucketSource",
+    "ForeignFolder",
     "LocalFolder",
     "as_stored",
+    "damaged",
     "folder_at",
     "hash_of_ranges",
     "read_stretch",
 ]
+
+
+def damaged(where: str, what: str) -> StoreCorrupt:
+    """The error for files that cannot be what they claim to be."""
+    return StoreCorrupt(
+        f"{where}: {what}. The file is damaged, cut short, or of another format (`format=`); "
+        "nothing was read from it. Restore it from a copy."
+    )
 
 
 def folder_at(path: Any) -> tuple[ForeignFolder, str]:
@@ -100,14 +110,14 @@ class LocalFolder:
     lists = True
 
     def names(self, folder: str = "") -> list[str]:
-        """See `ForeignFolder`."""
+        """The names in it, or in a folder below it, in order; none if there is no folder."""
         try:
             return sorted(os.listdir(os.path.join(self.root, folder)))
         except OSError:
             return []
 
     def size(self, name: str) -> int | None:
-        """See `ForeignFolder`; a link, a pipe or another thing that is no file is refused."""
+        """Bytes of a file; None if there is none. A link or a pipe is refused."""
         try:
             status = os.lstat(os.path.join(self.root, name))
         except (FileNotFoundError, NotADirectoryError):
@@ -120,12 +130,12 @@ class LocalFolder:
         return status.st_size
 
     def stamp(self, name: str) -> list[int]:
-        """See `ForeignFolder`."""
+        """What changes when a file is written again: its bytes, and the time in nanoseconds."""
         status = os.stat(os.path.join(self.root, name))
         return [status.st_size, status.st_mtime_ns]
 
     def as_file(self, name: str) -> str:
-        """See `ForeignFolder`; its path."""
+        """What a library can open: its path."""
         self.size(name)  # refuses links and pipes
         return os.path.join(self.root, name)
 
@@ -154,10 +164,10 @@ class BucketSource(RemoteSource):
 @contextlib.contextmanager
 def as_stored(source: ByteSource) -> Iterator[None]:
     """Whatever is read meanwhile comes from the files themselves, and not from a disk cache."""
-    kept = source.cache if isinstance(source, BucketSource) else None
-    if not isinstance(source, BucketSource) or kept is None:
+    if not isinstance(source, BucketSource):
         yield
         return
+    kept = source.cache
     source.keep(None)
     try:
         yield
@@ -184,11 +194,11 @@ class BucketFolder:
 
     @property
     def lists(self) -> bool:
-        """See `ForeignFolder`."""
+        """Whether its names can be listed; a plain web server lists none."""
         return self._client.lists
 
     def names(self, folder: str = "") -> list[str]:
-        """See `ForeignFolder`."""
+        """See `LocalFolder`."""
         if self._listed:
             return self._tree.get(folder.strip("/"), [])
         return self._client.names((self.url / folder).key)
@@ -206,19 +216,19 @@ class BucketFolder:
         return {folder: sorted(names) for folder, names in found.items()}
 
     def size(self, name: str) -> int | None:
-        """See `ForeignFolder`."""
+        """See `LocalFolder`."""
         found = self._entry(name)
         return None if found is None else found.size
 
     def stamp(self, name: str) -> list[int]:
-        """See `ForeignFolder`; the time is by the clock of the bucket."""
+        """See `LocalFolder`; the time is by the clock of the bucket."""
         found = self._entry(name)
         if found is None:
             raise damaged(f"{self.root}/{name}", "it is missing")
         return [found.size, round(found.changed * 1e6) * 1000]
 
     def as_file(self, name: str) -> io.RawIOBase:
-        """See `ForeignFolder`; each of its reads is a request."""
+        """What a library can open: a file object, each of whose reads is a request."""
         return as_stream(_Ranged(self.source, name, self.size(name) or 0, self.root))
 
     def _entry(self, name: str) -> Meta | None:
@@ -227,6 +237,9 @@ class BucketFolder:
             if meta is not None:
                 self._sizes[name] = meta.size
         return self._seen.get(name)
+
+
+ForeignFolder = LocalFolder | BucketFolder
 
 
 def _listed(client: Client, url: Url) -> dict[str, Meta]:

@@ -18,13 +18,11 @@ from tokenloom.arguments import Url, one_of, place
 from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
 from tokenloom.foreign.described import Delimiter, Described
 from tokenloom.foreign.export_notes import refuse_incomplete
-from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.foreign_reader import ForeignReader, look_at
 from tokenloom.foreign.formats import FORMATS, look_for
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
-from tokenloom.foreign.manifests import reader_of
 from tokenloom.foreign.places import LEDGER, ForeignPlace, Said
-from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal, refuse_lone_seals
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place
@@ -121,11 +119,13 @@ def open_any(
         "source": source,
         **bucket,
     }
-    reader = None
-    if source is not None or isinstance(place("path", path), Url):
-        reader = _ours(path, own, alone=source is not None)
-    elif is_ours(path):
-        reader = open_place(path, **own)
+    reader, in_bucket = None, isinstance(place("path", path), Url)
+    if source is not None or in_bucket or is_ours(path):  # in a bucket, opening it is looking
+        try:
+            reader = open_place(path, **own)
+        except StoreNotFound:
+            if source is not None or not in_bucket or is_ours(path):
+                raise
     if reader is not None and (said.plain or identity != "full"):
         word = next(iter(said.plain), "identity")
         raise ConfigError(
@@ -160,19 +160,6 @@ def is_ours(path: Any) -> bool:
     if isinstance(root, Url):
         return any(map(snapshots.is_store_name, RemoteSource(root).listing.list(root)))
     return root.is_dir() and any(map(snapshots.is_store_name, LOCAL.list(root)))
-
-
-def _ours(path: Any, own: dict[str, Any], *, alone: bool) -> Reader | None:
-    """The store of ours in a bucket, looked for first: that takes the requests of opening it.
-
-    None if nothing is there that could be one; `alone`: then there is nothing else it could be.
-    """
-    try:
-        return open_place(path, **own)
-    except StoreNotFound:
-        if alone or is_ours(path):
-            raise
-        return None
 
 
 def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
@@ -240,17 +227,23 @@ def open_foreign(
         use_seal: whether a seal of the files counts.
         disk_cache: keeps pieces of sealed files of a bucket.
     """
-    source, stamps = described.folder.source, stamps_of(described)
-    inside, manifest = identified(described, source, identity, use_seal=use_seal)
+    source, stamps = described.folder.source, described.stamps()
+    inside = identified(described, identity, use_seal=use_seal)
+    sealed = inside.is_sealed
     if inside.identity != identity:
         _say(path, "it is sealed, so its identity is the full one and no sample")
-    told = {"manifest": manifest, "files": stamps, "sealed": inside.is_sealed}
+    told = {"manifest": inside.manifest(), "files": stamps, "sealed": sealed}
     sha256 = hashlib.sha256(fmt.canonical(told)).hexdigest()  # also names its blocks in the cache
+    disk_cache = disk_cache if sealed else None
     if isinstance(source, BucketSource):
         source.columns = described.columns_of_files()
-        source.keep(disk_cache if inside.is_sealed else None, sha256)
-    made = _Reopening(
-        inside, manifest, source, path=path, cache=cache, identity=sha256, rules=rules
+        source.keep(disk_cache, sha256)
+    said = dict(described.settings)
+    if "seal" in said:
+        said["seal"] = _anywhere(said["seal"])
+    again = _anywhere(path), path, said, inside.identity, sha256, rules, cache, disk_cache
+    made = ForeignReader(
+        inside, path=path, cache=cache, rules=rules, identity=sha256, reopen=(_reopened, again)
     )
     made.stamps = stamps
     late = _never_there(made)
@@ -266,27 +259,10 @@ def _never_there(reader: ForeignReader) -> list[str]:
     if not isinstance(by, Delimiter) or manifest.documents != 1:
         return []
     place = manifest.tokens - 1 if by.at == "end" else 0
-    look = reader_of(reader.inside, manifest, reader.source)  # whose reads nobody counts
-    if int(look.read_one(place, place + 1)[0]) == by.id:
+    if int(look_at(reader.inside).read_one(place, place + 1)[0]) == by.id:
         return []
     word = "ends documents (eos=)" if by.at == "end" else "starts documents (bos=)"
     return [f"the token {by.id} that {word} occurs nowhere, so all tokens are one document"]
-
-
-class _Reopening(ForeignReader):
-    """A reader whose copies open the same files again, wherever the process is by then."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._place = _anywhere(self.path)
-        self._said = dict(self.inside.described.settings)
-        if "seal" in self._said:
-            self._said["seal"] = _anywhere(self._said["seal"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kept = self.source.cache if isinstance(self.source, BucketSource) else None
-        opened = self._place, self.path, self._said, self.inside.identity
-        return _reopened, (*opened, self.identity, self.rules, self.cache, kept)
 
 
 def _anywhere(path: str) -> str:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import check_options, integer, one_of, wrong_type
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound
-from tokenloom.foreign.described import damaged
-from tokenloom.foreign.locations import folder_at, read_stretch
+from tokenloom.foreign.locations import damaged, folder_at, read_stretch
 from tokenloom.store import format as fmt
 
 __all__ = ["LEDGER", "ForeignPlace", "Said", "plain_name"]

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,37 +26,34 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.foreign.companion import (
-    Beside,
+    ChunkSums,
     Companion,
     InMemory,
+    derive,
     in_parts,
     pass_cache_bytes,
-    worked_out,
 )
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, pages_name, sums_name
-from tokenloom.foreign.manifests import hashed_groups
 from tokenloom.foreign.pieces import PieceLine, chunk_of
 from tokenloom.foreign.places import ForeignPlace
-from tokenloom.foreign.sampled import sample_of_bytes, stamps_of
-from tokenloom.foreign.virtual import VirtualShard
+from tokenloom.foreign.virtual import VirtualShard, check_shards
 from tokenloom.remote.client import client_of
 from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
-from tokenloom.store import zarr
 from tokenloom.store.ahead import read_through
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
-from tokenloom.store.shard import PageSums
+from tokenloom.store.shard import PAGE_BYTES
 
 __all__ = [
-    "SealFile",
     "check_target",
     "has_seal",
     "open_seal",
+    "page_sums",
     "refuse_lone_seals",
     "seal_files",
     "seal_path",
@@ -128,22 +125,20 @@ class SealFile:
         path: the file.
         source: reads the folder that it is in.
         edges: where each part starts, and where the last one ends [parts + 1].
-        digests: sha256 of each part [parts].
-        first: parts before the first that is counted.
+        digests: sha256 of each part [parts]; part 0 says what was sealed.
     """
 
     path: Place
     source: ByteSource
     edges: NDArray[np.int64]
     digests: NDArray[np.void]
-    first: int = 0
-
-    def __len__(self) -> int:
-        return len(self.digests) - self.first
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """See `tokenloom.foreign.companion.PartList`."""
-        parts = [number + self.first for number in numbers]
+        return self.parts([number + 1 for number in numbers])
+
+    def parts(self, parts: Sequence[int]) -> list[bytes]:
+        """Some parts of the file."""
         edges = [self.edges[part : part + 2].tolist() for part in parts]
         asked = [(self.path.name, low, high - low) for low, high in edges]
         found = [raw.tobytes() for raw in self.source.read(asked)]
@@ -161,8 +156,8 @@ def damaged_seal(path: Place, what: str) -> StoreCorrupt:
     )
 
 
-def open_seal(described: Described, sample: str) -> tuple[Companion, tuple[str, ...]] | None:
-    """The companion that the seal of these files is, and digests of groups; None without a seal.
+def open_seal(described: Described, sample: str) -> Inside | None:
+    """What the seal of these files says about them; None without a seal.
 
     Args:
         described: the files.
@@ -177,19 +172,14 @@ def open_seal(described: Described, sample: str) -> tuple[Companion, tuple[str, 
         if described.settings.get("seal") is not None:
             raise StoreError(f"{path}: there is no such seal. Make one with `tokenloom seal`.")
         return None
-    parts = _table(path, source, size)
+    file = _table(path, source, size)
     try:
-        told = fmt.read_json(parts.read([0])[0])
-        mismatch = _mismatch(described, told, sample)
-        beside = Beside(
-            shards=[VirtualShard(*map(int, one)) for one in told["shards"]],
-            columns=[str(one) for one in told["columns"]],
-            hashed=True,
-            sums={str(name): int(count) for name, count in told["sums"].items()},
-        )
-        made = Companion(
-            SealFile(path, source, parts.edges, parts.digests, 1), beside, described.root
-        )
+        told = fmt.read_json(file.parts([0])[0])
+        mismatch = _mismatch(told, _about(described, sample))
+        shards = [VirtualShard(*map(int, one)) for one in told["shards"]]
+        sums = {str(name): int(count) for name, count in told["sums"].items()}
+        columns = map(str, told["columns"])
+        companion = Companion(described.root, shards, columns, hashed=True, sums=sums)
         groups = tuple(map(str, told["groups"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged_seal(path, f"it says nothing about files ({error!s:.80})") from error
@@ -198,9 +188,12 @@ def open_seal(described: Described, sample: str) -> tuple[Companion, tuple[str, 
             f"{path}: it is not the seal of these files: {mismatch}. If they were changed on "
             "purpose, remove it and seal them again (`tokenloom seal`); if not, restore them."
         )
-    if made.parts != len(parts) - 1:
-        raise damaged_seal(path, f"it has {len(parts) - 1} parts, expected are {made.parts}")
-    return made, groups
+    if companion.parts != len(file.digests) - 1:
+        what = f"it has {len(file.digests) - 1} parts, expected are {companion.parts}"
+        raise damaged_seal(path, what)
+    companion.stored = file
+    check_shards(described, shards)
+    return Inside(described, shards, companion, "full", groups)
 
 
 def _table(path: Place, source: ByteSource, size: int) -> SealFile:
@@ -226,53 +219,30 @@ def _table(path: Place, source: ByteSource, size: int) -> SealFile:
     return SealFile(path, source, edges, rows["sha256"])
 
 
-def _mismatch(described: Described, told: dict[str, Any], sample: str) -> str:
-    """What a seal says otherwise than the files; empty if nothing."""
-    now = _about(described, sample)
-    if told["kind"] != now["kind"]:
-        return f"their format was {told['kind']!s:.40} and is {now['kind']}"
-    if told["settings"] != now["settings"]:
-        name, was, value = _first_difference(told["settings"], now["settings"])
-        return f"{name} was {_or_nothing(was)} and is {_or_nothing(value)}"
-    if told["files"] != now["files"]:
-        return _other_file(*_first_difference(dict(told["files"]), dict(now["files"])))
-    if told["sample"] != now["sample"]:
-        return "a sample of their bytes is another one"
-    before, columns = list(map(str, told["columns"])), sorted(described.columns)
-    if before != columns:  # one of another name would not be read
-        return f"their columns were {_listed(before)} and are {_listed(columns)}"
-    return ""
+def _mismatch(told: dict[str, Any], now: dict[str, Any]) -> str:
+    """The first thing that a seal says otherwise than the files; empty if nothing."""
+    was, found = _by_name(told), _by_name(now)
+    for name in {**found, **was}:
+        if was.get(name) != found.get(name):
+            then, here = (f"{one.get(name, 'not there')!s:.100}" for one in (was, found))
+            return f"{name!s:.100} was {then} and is {here}"
+    if list(was) != list(found):
+        return "its files come in another order"
+    return "" if told["sample"] == now["sample"] else "a sample of their bytes is another one"
 
 
-def _first_difference(was: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any]:
-    """A name whose values differ, and both; None for one that is not there."""
-    name = next((one for one in {**now, **was} if was.get(one) != now.get(one)), "")
-    return f"{name!s:.100}", was.get(name), now.get(name)
-
-
-def _or_nothing(value: Any) -> str:
-    return "not said" if value is None else f"{value!s:.100}"
-
-
-def _other_file(name: str, was: Any, now: Any) -> str:
-    if was is None and now is None:
-        return "they come in another order"
-    if was is None:
-        return f"{name} was not among them"
-    if now is None:
-        return f"{name} is not among them any more"
-    return f"{name} had {int(was):,} bytes and has {int(now):,}"
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names) or 'none':.200}"
+def _by_name(about: dict[str, Any]) -> dict[str, Any]:
+    files = {f"the file {name}": f"{int(size):,} bytes" for name, size in about["files"]}
+    columns = ", ".join(sorted(map(str, about["columns"])))  # of another name would not be read
+    return {"the format": about["kind"], **about["settings"], **files, "the columns": columns}
 
 
 def _about(described: Described, sample: str) -> dict[str, Any]:
     """What a seal says about the files that it seals."""
     said = {k: v for k, v in described.settings.items() if k not in ("seal", "format")}
     sizes = [[name, described.folder.size(name)] for name in described.files]
-    return {"kind": described.kind, "settings": said, "files": sizes, "sample": sample}
+    about = {"kind": described.kind, "settings": said, "files": sizes, "sample": sample}
+    return about | {"columns": sorted(described.columns)}
 
 
 # -- making ------------------------------------------------------------------------------------
@@ -294,29 +264,22 @@ def seal_files(
     """
     described, shards = reader.inside.described, reader.inside.shards
     path = to or seal_path(described)
-    before = stamps_of(described), sample_of_bytes(described, reader.source)
-    lines = lines_of(described, reader.source, BlockCache(pass_cache_bytes()), "seal")
-    lengths = reader.lengths()
-    further = {name: line for name, line in lines.items() if name != "input_ids"}
-    parts = list(
-        worked_out(
-            shards, lengths, lines["input_ids"], further, hashed=True, sealed=True, tick=tick
-        )
-    )
-    beside = Beside(shards=shards, columns=sorted(further), hashed=True, sums={})
-    again = Inside(described, shards, Companion(InMemory(parts), beside, described.root), "full")
-    same = hashed_groups(again, reader.source) == reader.manifest.groups
+    before = described.stamps(), described.sample_of_bytes()
+    lines = lines_of(described, BlockCache(pass_cache_bytes()), "seal")
+    parts = InMemory(derive(shards, reader.lengths(), lines, hashed=True, sealed=True, tick=tick))
+    companion = Companion(described.root, shards, described.columns, hashed=True, sums={})
+    companion.stored = parts
+    same = replace(reader.inside, companion=companion).hashed().groups == reader.manifest.groups
     sums: dict[str, int] = {}
-    for name, values in _all_sums(reader.inside, reader.source, lines):
+    for name, values in _all_sums(reader.inside, lines):
         sums[name] = len(values)
-        parts += in_parts(np.array(values, np.uint32))
-    if not same or (stamps_of(described), sample_of_bytes(described, reader.source)) != before:
+        parts += in_parts(values)
+    if not same or (described.stamps(), described.sample_of_bytes()) != before:
         raise StoreCorrupt(
             f"{described.root}: its files changed while they were sealed. Try again."
         )
-    about = _about(described, before[1])
-    about |= {"shards": [list(one) for one in shards], "groups": list(reader.manifest.groups)}
-    about |= {"sums": sums, "columns": sorted(described.columns)}
+    about = _about(described, before[1]) | {"sums": sums, "groups": list(reader.manifest.groups)}
+    about |= {"shards": [list(one) for one in shards]}
     _write(path, with_table([json.dumps(about).encode(), *parts], {"format": FORMAT}))
     return path
 
@@ -347,23 +310,26 @@ def _sealed_already(url: Url) -> StoreExists:
     )
 
 
-def _all_sums(
-    inside: Inside, source: ByteSource, lines: dict[str, PieceLine]
-) -> Iterator[tuple[str, list[int]]]:
+def _all_sums(inside: Inside, lines: dict[str, PieceLine]) -> Iterator[tuple[str, Array]]:
     """Checksums of the chunks of all pieces, and of the pages of files that are read in place."""
     for name, line in lines.items():
         for number, piece in enumerate(line.pieces):
-            chunks = line.sweep(line.edges[number], line.edges[number + 1], chunk_of(piece))
-            yield (
-                sums_name(name, number),
-                [zarr.crc32c(values.view(np.uint8)) for values in chunks],
-            )
+            size = chunk_of(piece)
+            sums = ChunkSums(size * line.dtype.itemsize)
+            for values in line.sweep(line.edges[number], line.edges[number + 1], size):
+                sums.append(values.view(np.uint8))
+            yield sums_name(name, number), sums.close()
     for file in inside.described.files:
-        end, pages = inside.extent(file), PageSums()
-        for part in read_through(source, file, end, inside.described.root):
-            pages.append(part)
-        if end:
-            yield pages_name(file), pages.close()
+        if inside.extent(file):
+            yield pages_name(file), page_sums(inside, file)
+
+
+def page_sums(inside: Inside, file: str) -> Array:
+    """Checksums of the pages of a file that is read in place, as it is now."""
+    described, sums = inside.described, ChunkSums(PAGE_BYTES)
+    for part in read_through(described.folder.source, file, inside.extent(file), described.root):
+        sums.append(part)
+    return sums.close()
 
 
 def _write(path: Place, parts: Iterator[bytes]) -> None:

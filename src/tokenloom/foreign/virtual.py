@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError
-from tokenloom.foreign.described import Delimiter, Described, damaged
+from tokenloom.foreign.described import Delimiter, Described
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import PieceLine
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt

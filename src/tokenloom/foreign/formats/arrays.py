@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, StoreError
+from tokenloom.errors import ConfigError
 from tokenloom.foreign.described import Delimiter, Described, ForeignColumn
 from tokenloom.foreign.export_notes import export_notes
 from tokenloom.foreign.formats.series import SUFFIXES, documents_by, files_of, refuse_others
@@ -53,7 +53,7 @@ IDS, ENDS = "input_ids.npy", "document_ends.npy"  # of an export
 
 COLUMNS = {"loss_mask": "uint8", "loss_weights": "float32"}
 
-LIST_BLOCK = 1 << 20  # bytes of a list of documents that are taken apart together
+LONGEST_LINE = 1 << 20  # bytes of a line in a list of documents
 
 NAMED = re.compile(r"(?<![a-z0-9])(" + "|".join(DTYPES) + r")(?![a-z0-9])")
 
@@ -232,10 +232,17 @@ def _listed_lengths(place: ForeignPlace, name: str, tokens: int) -> Int64:
         name: the file.
         tokens: tokens of the file that it lists.
     """
-    rows = np.concatenate([np.empty((0, 2), np.int64), *_rows(place, name)])
+    raw = place.bytes(name, 0, place.size(name) or 0)
+    if not len(raw):
+        raise place.damaged(name, "it is no list of documents (it is empty)")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw.tobytes())) as file:
+            rows = np.fromiter(_edges(file), np.int64).reshape(-1, 2)
+    except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
+        raise place.damaged(name, f"it is no list of documents ({error!s:.100})") from error
     start, stop = rows[:, 0], rows[:, 1]
-    wrong = (start != np.concatenate([[0], stop[:-1]])[: len(rows)]) | (stop <= start)
-    wrong |= stop > tokens
+    before = np.concatenate([[0], stop])
+    wrong = (start != before[:-1]) | (stop <= start) | (stop > tokens)
     if wrong.any():
         a, b = rows[int(wrong.argmax())].tolist()
         raise place.damaged(
@@ -243,32 +250,14 @@ def _listed_lengths(place: ForeignPlace, name: str, tokens: int) -> Int64:
             f"it lists a document from {a:,} to {b:,}, allowed: documents end to end, none of them "
             f"empty, in {tokens:,} tokens",
         )
-    last = int(stop[-1]) if len(rows) else 0
-    return np.concatenate([stop - start, [tokens - last] if last < tokens else []]).astype(np.int64)
+    ends = stop if before[-1] == tokens else np.concatenate([stop, [tokens]])
+    return np.diff(ends, prepend=0)
 
 
-def _rows(place: ForeignPlace, name: str) -> Iterator[Int64]:
-    """The first two numbers of every line, many lines at a time."""
-    raw = place.bytes(name, 0, place.size(name) or 0)
-    if not len(raw):
-        raise place.damaged(name, "it is no list of documents (it is empty)")
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw.tobytes())) as file:
-            rest = b""
-            while block := file.read(LIST_BLOCK):
-                lines = (rest + block).split(b"\n")
-                rest = lines.pop()
-                if len(rest) > LIST_BLOCK:
-                    raise place.damaged(name, f"a line of it has more than {LIST_BLOCK:,} bytes")
-                yield from _parsed(lines)
-            yield from _parsed([rest])
-    except StoreError:
-        raise
-    except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
-        raise place.damaged(name, f"it is no list of documents ({error!s:.100})") from error
-
-
-def _parsed(lines: list[bytes]) -> Iterator[Int64]:
-    pairs = [line.split(b",", 2)[:2] for line in lines if line.strip()]
-    if pairs:
-        yield np.array([(int(a), int(b)) for a, b in pairs], np.int64)
+def _edges(file: gzip.GzipFile) -> Iterator[int]:
+    """The first two numbers of every line."""
+    while line := file.readline(LONGEST_LINE):
+        if line.strip():
+            start, stop = line.split(b",", 2)[:2]
+            yield int(start)
+            yield int(stop)

@@ -23,7 +23,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, MissingExtra
-from tokenloom.foreign.described import damaged
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import zarr
 from tokenloom.store.ahead import in_turn

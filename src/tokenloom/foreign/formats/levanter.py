@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, plural
-from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.described import Described, ForeignColumn
 from tokenloom.foreign.formats.flat_zarr import FlatZarr, open_flat_zarr
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import CodedPiece
 from tokenloom.foreign.places import LEDGER, ForeignPlace
 from tokenloom.store import format as fmt

@@ -21,8 +21,8 @@ from tokenloom.foreign.described import Described
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
+    cached_lengths,
     coded_pieces,
-    counted,
     files_of_index,
     gathered,
     head_of,
@@ -66,7 +66,7 @@ def describe_litdata(place: ForeignPlace) -> Described | None:
         return sizes // item
 
     counts = ((4 * one.samples, functools.partial(count, one)) for one in files)
-    lengths = counted(place, "litdata", names, counts)
+    lengths = cached_lengths(place, "litdata", names, counts)
     if bare:
         tokens: tuple[Piece, ...] = tuple(
             RawPiece(

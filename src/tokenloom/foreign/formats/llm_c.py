@@ -19,8 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.foreign.described import Described, damaged
+from tokenloom.foreign.described import Described
 from tokenloom.foreign.formats.series import documents_by, files_of, refuse_others
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 

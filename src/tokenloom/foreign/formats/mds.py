@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.described import Described, ForeignColumn
 from tokenloom.foreign.export_notes import ExportNotes, export_notes
 from tokenloom.foreign.formats.sample_files import (
     INDEX,
     SampleFile,
     SizedColumn,
+    cached_lengths,
     coded_pieces,
-    counted,
     files_of_index,
     gathered,
     index_of,
@@ -35,6 +35,7 @@ from tokenloom.foreign.formats.sample_files import (
     loaded,
     table_of,
 )
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.places import DTYPES, ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import RESERVED
@@ -76,7 +77,7 @@ def describe_mds(place: ForeignPlace) -> Described | None:
         return lengths
 
     counts = ((one.bytes, functools.partial(count, one)) for one in files)
-    lengths = counted(place, "mds", names, counts)
+    lengths = cached_lengths(place, "mds", names, counts)
     return Described(
         kind="mds",
         folder=place.folder,

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.foreign.described import Described, damaged
+from tokenloom.foreign.described import Described
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 

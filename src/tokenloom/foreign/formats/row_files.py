@@ -29,10 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, MissingExtra, StoreError
-from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.described import Described, ForeignColumn
 from tokenloom.foreign.export_notes import ExportNotes, parsed_notes
-from tokenloom.foreign.formats.sample_files import counted, joined_lengths, refuse_twice
+from tokenloom.foreign.formats.sample_files import cached_lengths, joined_lengths, refuse_twice
 from tokenloom.foreign.formats.series import SUFFIXES, refuse_others
+from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
@@ -224,7 +225,7 @@ def _described(rows: _Rows, kind: str, files: tuple[str, ...]) -> Described:
     place, notes = rows.place, _notes(rows, files[0])
     _check_ids(rows)
     columns = _columns(rows, notes)
-    lengths = counted(place, kind, files, _counts(rows, columns))
+    lengths = cached_lengths(place, kind, files, _counts(rows, columns))
     further = {
         name: ForeignColumn(
             dtype=dtype, pieces=_pieces(rows, lengths, functools.partial(_flat, rows, column))

@@ -8,8 +8,8 @@ serves both::
 Every number is compared with the size of the file before it is used.
 
 In sample and row formats the number of tokens of a file is written nowhere, and a description needs
-it before a token is read. So the files are gone through once (`counted`), and the answer is kept in
-the cache directory under their names, sizes, times and first and last bytes.
+it before a token is read. So the files are gone through once (`cached_lengths`), and the answer is
+kept in the cache directory under their names, sizes, times and first and last bytes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from tokenloom.foreign.described import damaged
-from tokenloom.foreign.locations import hash_of_ranges
+from tokenloom.foreign.locations import damaged, hash_of_ranges
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.limits import limits
@@ -35,8 +34,8 @@ __all__ = [
     "INDEX",
     "SampleFile",
     "SizedColumn",
+    "cached_lengths",
     "coded_pieces",
-    "counted",
     "files_of_index",
     "gathered",
     "head_of",
@@ -202,7 +201,7 @@ def joined_lengths(lengths: Sequence[Int64]) -> Int64:
     return np.concatenate([np.empty(0, np.int64), *lengths])
 
 
-def counted(
+def cached_lengths(
     place: ForeignPlace,
     kind: str,
     files: Sequence[str],
