@@ -97,4 +97,4 @@ def _export_lines(written: exchange.Exported) -> Iterator[str]:
         f"{plural(len(written.files), 'file')}, {binary_size(sum(written.files.values()))}"
     )
     for what, count in written.left_out.items():
-        yield f"left out: {what} of {plural(count, 'document')}, see {written.path}/left_out"
+        yield f"left out: {what} of {plural(count, 'document')}"

@@ -2,39 +2,107 @@
 
 One idea: as in a build, finished shards are the only progress there is. A shard is a function of
 the source, its first document and the settings, so a conversion that was killed continues after the
-last finished shard and ends with the same bytes, if the source is still the same
-(`tokenloom.exchange.finished`). The content digest does not know about files, so
-a run over the original goes on over the copy.
+last finished shard and ends with the same bytes, if the source is still the same. The content
+digest does not know about files, so a run over the original goes on over the copy.
+
+A shard is filled with whole documents up to a number of tokens, documents and bytes of metadata, so
+it does not depend on how the source is divided, nor on how much of it is read at a time. Ids and
+columns pass through NumPy a million at a time; only metadata takes Python for each document.
+
+Of foreign files a sample does not prove that the source is still the one that the finished shards
+were copied from, and no identity knows metadata. So before a conversion resumes, what nothing else
+proves is read once more on both sides and compared; a store that is half of one source and half of
+another is never published.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import integer, near_misses
-from tokenloom.errors import StoreCorrupt, StoreExists
-from tokenloom.exchange.copied import Copying, copied_shards, finished_shards
-from tokenloom.exchange.finished import refuse_mixture
+from tokenloom.arguments import Place, integer, near_misses
+from tokenloom.errors import StoreCorrupt, StoreExists, plural
+from tokenloom.exchange.portions import Portion, metadata_of, portions, values_of
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
-from tokenloom.ingest.target import alone, look, make_directory, place_of, refuse, remains
+from tokenloom.ingest.target import (
+    alone,
+    look,
+    make_directory,
+    place_of,
+    refuse,
+    remains,
+    remove_names,
+    sizes_of,
+)
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import Files
 from tokenloom.store.hashes import with_digest
+from tokenloom.store.metadata import MAX_LINES_BYTES, RESERVED, json_line
+from tokenloom.store.reader import Reader
 from tokenloom.store.snapshots import InputRecord
-from tokenloom.store.writer import publish_manifest, publish_sidecar
+from tokenloom.store.writer import ShardWriter, publish_manifest, publish_sidecar, shard_entry
 from tokenloom.version import __version__
 
 __all__ = ["convert"]
 
 log = logging.getLogger("tokenloom")
+
+Array = NDArray[Any]
+
+Int64 = NDArray[np.int64]
+
+CACHE_BYTES = 16 << 20  # of blocks of the finished shards
+
+
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """One conversion.
+
+    Attributes:
+        store: what is copied.
+        files: how to write.
+        root: directory of the copy.
+        settings: everything that decides its bytes.
+    """
+
+    store: Store
+    files: Files
+    root: Place
+    settings: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """What a shard of this conversion, and no other, is marked with."""
+        return hashlib.sha256(fmt.canonical(self.settings)).hexdigest()
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether the digest of the source proves less than every document."""
+        return bool(self.settings["identity"] == "sample")
+
+    @property
+    def described(self) -> bool:
+        """Whether the source has metadata."""
+        reader = self.store.reader
+        if isinstance(reader, ForeignReader):
+            return reader.inside.described.metadata is not None
+        names = [name for shard in reader.manifest.shards for name in shard.files]
+        return any(name.startswith("docs.") for name in names)
 
 
 @near_misses("convert")
@@ -80,7 +148,7 @@ def convert(
     opened = store if isinstance(store, Store) else _opened(store)
     root = place_of(out)
     files = files or files_of(root)
-    job = Copying(opened, files, root, _settings(opened, shard_tokens))
+    job = _Copying(opened, files, root, _settings(opened, shard_tokens))
     standing = look(root, files)
     refuse(root, standing)
     if _is_done(job, standing.snapshot) and not remains(standing):
@@ -93,13 +161,16 @@ def convert(
     return open_store(root)
 
 
-def _copied(job: Copying, bar: Progress) -> list[fmt.ShardEntry]:
-    """All shards, after a look at whether those that are there are still of this source."""
-    done = finished_shards(job)
-    if done.entries and isinstance(job.store.reader, ForeignReader):
-        refuse_mixture(job, _manifest(job, done.entries, {}), bar.advance)
-    bar.reach(sum(entry.tokens for entry in done.entries))
-    return copied_shards(job, done, bar)
+def _copied(job: _Copying, bar: Progress) -> list[fmt.ShardEntry]:
+    """All shards; those that are there are compared with the source, where that is needed."""
+    done, document, broken = _committed(job)
+    remove_names(job.root, broken, job.files)
+    if done:
+        log.info("%s: going on after %s", job.root, plural(len(done), "finished shard"))
+        if isinstance(job.store.reader, ForeignReader):
+            _refuse_mixture(job, _manifest(job, done, {}), bar.advance)
+    bar.reach(sum(entry.tokens for entry in done))
+    return [*done, *_written(job, len(done), document, bar)]
 
 
 def _opened(path: str | Path) -> Store:
@@ -122,7 +193,7 @@ def _settings(store: Store, shard_tokens: int) -> dict[str, Any]:
     }
 
 
-def _is_done(job: Copying, snapshot: snapshots.Snapshot | None) -> bool:
+def _is_done(job: _Copying, snapshot: snapshots.Snapshot | None) -> bool:
     if snapshot is None:
         return False
     if snapshot.manifest.parts[0].settings == job.settings and len(snapshot.manifest.parts) == 1:
@@ -134,7 +205,7 @@ def _is_done(job: Copying, snapshot: snapshots.Snapshot | None) -> bool:
     )
 
 
-def _publish(job: Copying, entries: list[fmt.ShardEntry]) -> None:
+def _publish(job: _Copying, entries: list[fmt.ShardEntry]) -> None:
     _refuse_changed(job.store)
     source, root, files = job.store.reader.manifest, job.root, job.files
     sidecars = {}
@@ -175,7 +246,7 @@ def _refuse_changed(store: Store) -> None:
 
 
 def _manifest(
-    job: Copying, entries: list[fmt.ShardEntry], sidecars: dict[str, fmt.FileRecord]
+    job: _Copying, entries: list[fmt.ShardEntry], sidecars: dict[str, fmt.FileRecord]
 ) -> fmt.Manifest:
     """The manifest of a copy that has these shards; its digest is not known yet."""
     source = job.store.reader.manifest
@@ -212,7 +283,7 @@ def _manifest(
     )
 
 
-def _inputs(job: Copying) -> list[InputRecord]:
+def _inputs(job: _Copying) -> list[InputRecord]:
     """What the documents came from: the inputs of our own store, or the files of others as one."""
     store, reader = job.store, job.store.reader
     if not isinstance(reader, ForeignReader):
@@ -220,3 +291,176 @@ def _inputs(job: Copying) -> list[InputRecord]:
     described = reader.inside.described
     size = sum(reader.source.size(name) or 0 for name in described.files)
     return [InputRecord(name=str(store.path), kind=described.kind, bytes=size, sha256=store.digest)]
+
+
+# -- shards --------------------------------------------------------------------------------------
+def _committed(job: _Copying) -> tuple[list[fmt.ShardEntry], int, list[str]]:
+    """Finished shards of this very conversion, the next document, and a shard that lacks a file."""
+    entries: list[fmt.ShardEntry] = []
+    document = 0
+    while True:
+        folder = job.root / fmt.shard_name(len(entries))
+        raw = job.files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
+        if raw is None:
+            return entries, document, []
+        record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
+        size_of = sizes_of(folder, job.files)
+        if any(size_of(name) != file.bytes for name, file in record.files.items()):
+            return entries, document, [folder.name]
+        if record.fingerprint != job.fingerprint:
+            raise StoreExists(
+                f"{folder}: an unfinished build or conversion with other settings left this shard. "
+                "Run that again to finish it, or `tokenloom gc --unfinished` to remove it."
+            )
+        entries.append(shard_entry(record, raw))
+        document = record.progress["document"]
+
+
+def _written(job: _Copying, number: int, document: int, bar: Progress) -> Iterator[fmt.ShardEntry]:
+    """The shards from one on, whose first document is `document`."""
+    reader, names = job.store.reader, ["input_ids", *job.store.columns]
+    writer: ShardWriter | None = None
+    try:
+        for portion in portions(reader, first=document):
+            columns = {name: _values(reader, portion, name) for name in names}
+            ids, lengths = columns.pop("input_ids"), portion.lengths
+            lines, inputs, records = _metadata(job, portion.numbers)
+            edges = np.concatenate([[0], np.cumsum(lengths)])
+            first = 0
+            while first < len(lengths):
+                count = _fitting(job, writer, lengths[first:], lines[first:])
+                if writer is not None and not count:  # it is full
+                    yield _commit(job, writer, int(portion.numbers[first]))
+                    writer, number = None, number + 1
+                    continue
+                writer = writer or _writer(job, number)
+                last = first + count
+                low, high = edges[[first, last]].tolist()
+                part = {name: values[low:high] for name, values in columns.items()}
+                writer.append(ids[low:high], lengths[first:last], part)
+                if lines:
+                    here = slice(first, last)
+                    writer.describe_documents(lines[here], inputs[here], records[here])
+                first = last
+            bar.advance(len(ids))
+        if writer is not None:
+            yield _commit(job, writer, job.store.num_documents)
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+
+
+def _values(reader: Reader, portion: Portion, name: str) -> Array:
+    return np.concatenate([np.empty(0, reader.dtype(name)), *values_of(reader, portion, name)])
+
+
+def _metadata(job: _Copying, numbers: Int64) -> tuple[list[bytes], Int64, Int64]:
+    """What is kept about each of some documents, as it is stored, its input and record there.
+
+    Nothing if the source has no metadata. Foreign files count as one input, whose records are their
+    documents.
+    """
+    if not job.described:
+        return [], numbers, numbers
+    rows = _rows(job.store, numbers)
+    inputs = np.array([row.get("_input", 0) for row in rows])
+    records = [row.get("_record", n) for n, row in zip(numbers.tolist(), rows, strict=True)]
+    # of every build or append of the source: its first document, and inputs before it
+    parts = zip(job.store.reader.manifest.parts, job.store.inputs, strict=True)
+    base = np.cumsum([[0, 0], *([one.documents, len(own)] for one, own in parts)], axis=0)[:-1]
+    part = np.searchsorted(base[:, 0], numbers, side="right") - 1
+    return list(map(_line, rows)), base[part, 1] + inputs, np.array(records)
+
+
+def _rows(store: Store, numbers: Int64) -> list[dict[str, Any]]:
+    return metadata_of(store, numbers, plain=True) or [{}] * len(numbers)
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return json_line({key: value for key, value in row.items() if key not in RESERVED})
+
+
+def _writer(job: _Copying, number: int) -> ShardWriter:
+    manifest = job.store.reader.manifest
+    return ShardWriter(
+        job.files,
+        job.root,
+        number,
+        dtype=fmt.token_dtype(manifest.vocab_size),
+        columns=manifest.columns,
+        inner=manifest.inner,
+    )
+
+
+def _fitting(
+    job: _Copying, writer: ShardWriter | None, lengths: NDArray[np.int64], lines: Sequence[bytes]
+) -> int:
+    """How many of these documents still belong into this shard, as in a build."""
+    tokens, documents, metadata = (
+        (writer.tokens, writer.documents, writer.metadata_bytes) if writer else (0, 0, 0)
+    )
+    limit = job.settings["shard_tokens"]
+    fits = min(
+        int(np.searchsorted(tokens + np.cumsum(lengths), limit, "right")),
+        fmt.SHARD_DOCUMENTS - documents,
+    )
+    if lines:
+        sizes = np.cumsum([len(line) for line in lines])
+        fits = min(fits, int(np.searchsorted(metadata + sizes, MAX_LINES_BYTES, "right")))
+    return max(fits, 1) if writer is None else fits
+
+
+def _commit(job: _Copying, writer: ShardWriter, document: int) -> fmt.ShardEntry:
+    return writer.commit(
+        fingerprint=job.fingerprint, engine="none", progress={"document": document}, snapshot=1
+    )
+
+
+# -- finished shards against the source ----------------------------------------------------------
+def _refuse_mixture(job: _Copying, finished: fmt.Manifest, tick: Callable[[int], None]) -> None:
+    """Compare finished shards with the source, as far as its identity leaves them open.
+
+    Args:
+        job: the conversion.
+        finished: a manifest of the finished shards alone.
+        tick: told the tokens of each step.
+
+    Raises:
+        StoreCorrupt: the source is not what they were copied from.
+    """
+    # the digest of the copy is compared with a full identity when all is copied
+    names = ["input_ids", *job.store.columns] if job.is_sample else []
+    copy = _store_of(job, finished)
+    for portion in portions(copy.reader):
+        if not _is_same(job, copy, portion, names):
+            first, last = portion.numbers[[0, -1]].tolist()
+            raise StoreCorrupt(
+                f"{job.store.path}: it was changed after a part of it was copied: documents "
+                f"{first:,} to {last:,} are not those in the finished shards of {job.root}. "
+                "Nothing is published. Restore it, or remove those shards (`tokenloom gc "
+                "--unfinished`) and convert it again."
+            )
+        tick(portion.stop - portion.start)
+
+
+def _store_of(job: _Copying, finished: fmt.Manifest) -> Store:
+    """The finished shards as a store, which nobody else sees."""
+    cache, rules = BlockCache(CACHE_BYTES), FetchRules()
+    reader = Reader(
+        finished, source_of(job.root), path=str(job.root), cache=cache, identity="", rules=rules
+    )
+    return Store(reader, job.root)
+
+
+def _is_same(job: _Copying, copy: Store, portion: Portion, names: list[str]) -> bool:
+    """Whether some documents are the same on both sides; either identity has their lengths."""
+    sides = job.store, copy
+    for name in names:
+        read = (values_of(one.reader, portion, name) for one in sides)
+        if not all(np.array_equal(ours, theirs) for ours, theirs in zip(*read, strict=True)):
+            return False
+    if not job.described:
+        return True
+    ours, theirs = (list(map(_line, _rows(one, portion.numbers))) for one in sides)
+    return ours == theirs

@@ -2,7 +2,7 @@
 
 One idea: a format is described by a few limits, and everything that a store has beyond them is
 found before the first byte is written. So an export is refused with the first document that would
-be lost, or, with ``lossy=True``, leaves out exactly what was found.
+be lost, or, with ``lossy=True``, leaves out exactly what was found, and counts it.
 """
 
 from __future__ import annotations
@@ -90,30 +90,28 @@ class Holding:
     def portions(self) -> Iterator[Portion]:
         """The documents that are kept, some at a time, in order."""
         for portion in portions(self.store.reader):
-            fits = self.fits(portion)
+            fits = _fitting(portion, self.limits)
             if not fits.any():
                 continue  # one that is too long is alone in its portion
             yield portion._replace(numbers=portion.numbers[fits], lengths=portion.lengths[fits])
 
-    def fits(self, portion: Portion) -> NDArray[np.bool_]:
-        """Which documents of a portion are kept [D]."""
-        return _fitting(portion, self.limits)
-
     def metadata(self, portion: Portion) -> list[dict[str, Any]]:
         """What is kept about each document of a portion; empty where there is nothing."""
-        return [self.divided(row)[0] for row in metadata_of(self.store, portion.numbers)]
+        return [self._kept(row) for row in metadata_of(self.store, portion.numbers)]
 
-    def divided(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The metadata of a document as (what is kept, what is left out)."""
-        out = _lost_keys(self.store, self.limits, row)
-        return (
-            {key: value for key, value in row.items() if key not in out | RESERVED},
-            {key: value for key, value in row.items() if key in out - RESERVED},
-        )
+    def _kept(self, row: dict[str, Any]) -> dict[str, Any]:
+        out = _lost_keys(self.store, self.limits, row) | RESERVED
+        return {key: value for key, value in row.items() if key not in out}
 
 
-def losses(store: Store, limits: Limits) -> list[Loss]:
-    """Everything of a store that a format cannot hold; reads lengths and metadata, no token."""
+def losses(store: Store, limits: Limits, *, counted: bool) -> list[Loss]:
+    """Everything of a store that a format cannot hold; reads lengths and metadata, no token.
+
+    Args:
+        store: what is exported.
+        limits: what the format can hold.
+        counted: count the documents whose metadata is lost; otherwise only the first is found.
+    """
     found = []
     if not limits.empty:
         found += _where(store, "empty documents", lambda one: one.lengths == 0)
@@ -122,7 +120,7 @@ def losses(store: Store, limits: Limits) -> list[Loss]:
     if not limits.columns:
         documents = store.num_documents
         found += [Loss(f"the column {name}", 0, documents) for name in store.columns]
-    return [*found, *_lost_metadata(store, limits)]
+    return [*found, *_lost_metadata(store, limits, counted)]
 
 
 def _fitting(portion: Portion, limits: Limits) -> NDArray[np.bool_]:
@@ -145,7 +143,7 @@ def _lost_keys(store: Store, limits: Limits, row: dict[str, Any]) -> set[str]:
     return {"input_ids", *store.columns} & row.keys() if limits.beside else set()
 
 
-def _lost_metadata(store: Store, limits: Limits) -> list[Loss]:
+def _lost_metadata(store: Store, limits: Limits, counted: bool) -> list[Loss]:
     """The first document whose record has keys that the format has no place for.
 
     Which input a document came from (`_input`, `_record`) stays with the store: it is about the
@@ -153,10 +151,14 @@ def _lost_metadata(store: Store, limits: Limits) -> list[Loss]:
     """
     if limits.metadata and not limits.beside:
         return []
+    found: Loss | None = None
     for portion in portions(store.reader):
         rows = zip(portion.numbers.tolist(), metadata_of(store, portion.numbers), strict=False)
         for document, row in rows:
             lost = sorted(_lost_keys(store, limits, row) - RESERVED)
             if lost:
-                return [Loss(f"metadata ({', '.join(lost[:3])})", document, 0)]
-    return []
+                found = found or Loss(f"metadata ({', '.join(lost[:3])})", document, 0)
+                if not counted:
+                    return [found]
+                found = found._replace(documents=found.documents + 1)
+    return [found] if found else []

@@ -16,7 +16,6 @@ from tokenloom.arguments import local_path, near_misses, one_of
 from tokenloom.errors import ConfigError, plural
 from tokenloom.exchange.folder import Folder, fresh_folder
 from tokenloom.exchange.holds import Holding, Limits, Loss, losses
-from tokenloom.exchange.left_out import write_left_out
 from tokenloom.exchange.to_arrays import write_megatron, write_npy
 from tokenloom.exchange.to_levanter import lost_weight, write_levanter
 from tokenloom.exchange.to_mds import write_mds
@@ -94,8 +93,8 @@ def export(
         to: "megatron" (`text_document.bin` and `.idx`), "levanter" (a consolidated cache),
             "parquet" (a row for each document), "mds" (streaming's shards, uncompressed) or "npy"
             (flat arrays and document ends).
-        lossy: leave out what the format cannot hold, and write that to the folder `left_out` inside
-            `out`; otherwise it is refused.
+        lossy: leave out what the format cannot hold, and count it (`Exported.left_out`);
+            otherwise it is refused.
         progress: show a progress bar; default: if standard error is a terminal.
         files: the file system interface that everything is written through.
 
@@ -116,22 +115,21 @@ def export(
     local_path("out", out)  # before anything is read
     opened = store if isinstance(store, Store) else open_store(store)
     limits, write, also = FORMATS[to]
-    lost = [*losses(opened, limits), *also(opened)]
+    lost = [*losses(opened, limits, counted=lossy), *also(opened)]
     if lost and not lossy:
         raise _refused(opened, limits, lost)
     kept = Holding.of(opened, limits)
     total = kept.tokens * (1 + len(kept.columns))
-    with fresh_folder(files, out) as folder:
-        with Progress(f"export to {to}", total=total, unit="tok", show=progress) as bar:
-            write(kept, folder, bar)
-        left_out = write_left_out(kept, lost, folder) if lost else {}
+    show = Progress(f"export to {to}", total=total, unit="tok", show=progress)
+    with fresh_folder(files, out) as folder, show as bar:
+        write(kept, folder, bar)
     return Exported(
         path=str(out),
         to=to,
         documents=kept.documents,
         tokens=kept.tokens,
         files=folder.sizes,
-        left_out=left_out,
+        left_out={one.what: one.documents for one in lost},
     )
 
 
@@ -143,6 +141,6 @@ def _refused(store: Store, limits: Limits, lost: list[Loss]) -> ConfigError:
         for what, document, count in lost
     ]
     return ConfigError(
-        f"{store.path}: {limits.name} cannot hold {'; '.join(told)}. Pass lossy=True to write "
-        "that into a file beside the export, or choose a format that holds it (see docs/stores.md)."
+        f"{store.path}: {limits.name} cannot hold {'; '.join(told)}. Pass lossy=True to leave "
+        "that out, or choose a format that holds it (see docs/stores.md)."
     )

@@ -164,7 +164,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--lossy",
         action="store_true",
-        help="leave out what the format cannot hold, and write it to OUT/left_out",
+        help="leave out what the format cannot hold, and count it",
     )
     convert = add_verb(
         commands,
