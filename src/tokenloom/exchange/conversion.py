@@ -58,8 +58,6 @@ from tokenloom.store.snapshots import InputRecord
 from tokenloom.store.writer import ShardWriter, publish_manifest, publish_sidecar, shard_entry
 from tokenloom.version import __version__
 
-__all__ = ["convert"]
-
 log = logging.getLogger("tokenloom")
 
 Array = NDArray[Any]

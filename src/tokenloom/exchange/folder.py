@@ -21,8 +21,6 @@ from tokenloom.errors import StoreExists
 from tokenloom.ingest.target import make_directory
 from tokenloom.store.files import Files, OutFile, temporary_name
 
-__all__ = ["CountedFile", "Folder", "fresh_folder", "npy_header"]
-
 
 class CountedFile:
     """A file being written; counts its bytes, and looks enough like a file for others to use it."""

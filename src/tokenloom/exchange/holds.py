@@ -18,8 +18,6 @@ from tokenloom.api.store import Store
 from tokenloom.exchange.portions import Portion, metadata_of, portions
 from tokenloom.store.metadata import RESERVED
 
-__all__ = ["Holding", "Limits", "Loss", "losses"]
-
 LENGTHS = 1 << 31  # tokens: the lengths and offsets of others are int32
 
 

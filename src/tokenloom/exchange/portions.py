@@ -18,8 +18,6 @@ from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.limits import limits
 from tokenloom.store.reader import Reader
 
-__all__ = ["Portion", "metadata_of", "portions", "values_of"]
-
 
 class Portion(NamedTuple):
     """Some documents that follow each other.

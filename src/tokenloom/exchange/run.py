@@ -23,8 +23,6 @@ from tokenloom.exchange.to_parquet import write_parquet
 from tokenloom.progress import Progress
 from tokenloom.store.files import LOCAL, Files
 
-__all__ = ["FORMATS", "Exported", "Format", "export"]
-
 
 class Format(NamedTuple):
     """A format of others: what it can hold, what writes it, and what else it would lose."""

@@ -30,8 +30,6 @@ from tokenloom.exchange.holds import Holding
 from tokenloom.exchange.portions import values_of
 from tokenloom.progress import Progress
 
-__all__ = ["about", "write_column", "write_ends", "write_megatron", "write_npy"]
-
 MAGIC = b"MMIDIDX\x00\x00"
 
 CODES = {"uint16": 8, "uint32": 4}  # the latter as int32: ids are below 2^31

@@ -37,8 +37,6 @@ from tokenloom.exchange.portions import values_of
 from tokenloom.progress import Progress
 from tokenloom.store.zarr import crc32c
 
-__all__ = ["LEAVES", "lost_weight", "write_levanter"]
-
 LEAVES = {"loss_mask": "assistant_masks"}  # ours → Levanter's
 
 MOVED = ("loss_weights",)  # by one token

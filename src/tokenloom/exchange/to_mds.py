@@ -26,8 +26,6 @@ from tokenloom.exchange.portions import Portion, values_of
 from tokenloom.exchange.to_arrays import about
 from tokenloom.progress import Progress
 
-__all__ = ["write_mds"]
-
 SHARD_BYTES = 1 << 26  # what its own writer takes
 
 WIDTHS = (1 << 8, 1 << 16, 1 << 32)  # lengths below these take 1, 2, 4 bytes

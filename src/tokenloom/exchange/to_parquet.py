@@ -27,8 +27,6 @@ from tokenloom.exchange.to_arrays import about
 from tokenloom.progress import Progress
 from tokenloom.store.metadata import arrow_array, cell_of, kinds_of
 
-__all__ = ["write_parquet"]
-
 FILE_TOKENS = 1 << 27
 
 MARK = b"tokenloom"  # the key of our own words in a schema

@@ -24,18 +24,6 @@ from tokenloom.store import zarr
 from tokenloom.store.hashes import DocumentHasher
 from tokenloom.store.loss_counts import LossCounter
 
-__all__ = [
-    "PART",
-    "ChunkSums",
-    "Companion",
-    "InMemory",
-    "PartList",
-    "column_lengths",
-    "derive",
-    "in_parts",
-    "pass_cache_bytes",
-]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

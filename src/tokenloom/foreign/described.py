@@ -23,8 +23,6 @@ from tokenloom.foreign.pieces import Piece, RawPiece, stored_alike
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import Range
 
-__all__ = ["Delimiter", "Described", "ForeignColumn", "keyed_places"]
-
 Int64 = NDArray[np.int64]
 
 LARGEST_FILE = 1 << 40  # bytes, that addresses reach (`tokenloom.store.coalesce`)

@@ -15,8 +15,6 @@ from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.places import ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 
-__all__ = ["MARK", "ExportNotes", "export_notes", "parsed_notes", "refuse_incomplete"]
-
 MARK = "tokenloom-export"
 
 NAME = "export.json"

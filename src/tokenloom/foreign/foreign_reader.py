@@ -33,8 +33,6 @@ from tokenloom.store.payload import InFiles, Payloads, adopt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import OpenColumn, OpenShard
 
-__all__ = ["ForeignReader", "Inside", "lines_of", "look_at", "pages_name", "sums_name"]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

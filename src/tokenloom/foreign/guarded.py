@@ -25,8 +25,6 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.shard import PAGE_BYTES
 from tokenloom.store.verify import VerifyReport
 
-__all__ = ["foreign_bytes", "guard_lines", "verify_foreign"]
-
 Tick = Callable[[int], None]
 
 

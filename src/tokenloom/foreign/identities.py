@@ -29,8 +29,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store import plan_cache
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["identified"]
-
 Int64 = NDArray[np.int64]
 
 KIND = "foreign"

@@ -32,18 +32,6 @@ from tokenloom.remote.source import RemoteSource
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range, read_exactly
 from tokenloom.store.handles import lazy
 
-__all__ = [
-    "BucketFolder",
-    "BucketSource",
-    "ForeignFolder",
-    "LocalFolder",
-    "as_stored",
-    "damaged",
-    "folder_at",
-    "hash_of_ranges",
-    "read_stretch",
-]
-
 
 def damaged(where: str, what: str) -> StoreCorrupt:
     """The error for files that cannot be what they claim to be."""

@@ -36,8 +36,6 @@ from tokenloom.store.reader import Reader
 
 log = logging.getLogger("tokenloom")
 
-__all__ = ["describe_files", "is_ours", "open_any", "open_foreign"]
-
 MOST_TOLD = 8  # caches that a message names
 
 

@@ -32,8 +32,6 @@ from tokenloom.store.handles import lazy
 from tokenloom.store.loss_counts import LOSS_VALUES, first_wrong_loss
 from tokenloom.store.shard import corrupt
 
-__all__ = ["Chunked", "CodedPiece", "Piece", "PieceLine", "RawPiece", "chunk_of", "stored_alike"]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

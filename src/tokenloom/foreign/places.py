@@ -21,8 +21,6 @@ from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFoun
 from tokenloom.foreign.locations import damaged, folder_at, read_stretch
 from tokenloom.store import format as fmt
 
-__all__ = ["LEDGER", "ForeignPlace", "Said", "plain_name"]
-
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
 INDEXES = (

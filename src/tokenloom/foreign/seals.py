@@ -49,16 +49,6 @@ from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
 from tokenloom.store.shard import PAGE_BYTES
 
-__all__ = [
-    "check_target",
-    "has_seal",
-    "open_seal",
-    "page_sums",
-    "refuse_lone_seals",
-    "seal_files",
-    "seal_path",
-]
-
 Array = NDArray[Any]
 
 FORMAT = "tokenloom.seal/1"

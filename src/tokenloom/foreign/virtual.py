@@ -26,8 +26,6 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 
-__all__ = ["VirtualShard", "check_shards", "cut_shards", "document_lengths"]
-
 Int64 = NDArray[np.int64]
 
 DECODED = -1

@@ -38,8 +38,6 @@ from tokenloom.streams.feeds import Feed
 from tokenloom.streams.samples import revived, to_plain
 from tokenloom.streams.state import check_same, opened, sealed
 
-__all__ = ["ShuffledStream", "budget_rows", "buffer_shuffle", "window_shuffle"]
-
 FORMAT = "tokenloom.shuffle/2"
 
 MAX_ROWS = 1 << 31

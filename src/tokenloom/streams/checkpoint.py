@@ -28,15 +28,6 @@ from tokenloom.errors import ConfigError, StateError
 from tokenloom.streams.interleaved import MixedStream, interleave
 from tokenloom.streams.picking import Offset
 
-__all__ = [
-    "ContinuedStream",
-    "align_rows",
-    "continue_interleave",
-    "locate_row",
-    "read_offsets",
-    "write_offsets",
-]
-
 KEYS = ("row_offset", "token_offset")
 
 SETTINGS = ("length", "stop", "epochs", "seed", "rank", "world_size", "drop_last", "totals")

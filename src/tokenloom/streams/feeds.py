@@ -31,8 +31,6 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, StateError, plural
 
-__all__ = ["Feed"]
-
 ENDLESS = (itertools.count, itertools.cycle)
 
 

@@ -35,8 +35,6 @@ from tokenloom.streams.picking import MixOptions, Offset, Position, choose, shar
 from tokenloom.streams.samples import Sample, loss_tokens_of, tokens_of
 from tokenloom.streams.state import check_same, opened, sealed
 
-__all__ = ["Length", "MixedStream", "Sample", "interleave"]
-
 Length = Callable[[Any], int]
 
 log = logging.getLogger("tokenloom")

@@ -56,8 +56,6 @@ from tokenloom.streams.pack_state import (
     load,
 )
 
-__all__ = ["MODES", "Mode", "Row", "StreamPacker", "packing_stats", "stream_packer"]
-
 Int32 = NDArray[np.int32]
 
 Int64 = NDArray[np.int64]

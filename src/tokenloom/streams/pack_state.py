@@ -26,8 +26,6 @@ from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.streams.state import check_same, opened, sealed
 
-__all__ = ["FORMAT", "HeldPieces", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
-
 FORMAT = "tokenloom.packer/2"
 
 MAX_TOKEN = (1 << 31) - 1

@@ -26,8 +26,6 @@ from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed, child, draw, key
 
-__all__ = ["MixOptions", "Offset", "Position", "choose", "shares"]
-
 STOPS = ("all_exhausted", "first_exhausted", "repeat")
 
 COSTS = ("tokens", "rows", "loss_tokens", "callable")

@@ -28,8 +28,6 @@ import numpy as np
 
 from tokenloom.errors import InputError
 
-__all__ = ["Sample", "loss_tokens_of", "revived", "to_plain", "tokens_of"]
-
 ARRAY, TUPLE = "$array", "$tuple"
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from tokenloom.errors import StateError
 
-__all__ = ["check_same", "opened", "sealed"]
-
 
 def sealed(name: str, options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     """A state as JSON; `name` is the name of its format.

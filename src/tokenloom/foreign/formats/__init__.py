@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tokenloom.foreign.described import Described
     from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["FORMATS", "look_for"]
-
 FORMATS = {
     "levanter": "formats.levanter:describe_levanter",
     "megatron": "formats.megatron:describe_megatron",

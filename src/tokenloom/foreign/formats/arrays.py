@@ -35,8 +35,6 @@ from tokenloom.foreign.formats.series import SUFFIXES, documents_by, files_of, r
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import DTYPES, ForeignPlace
 
-__all__ = ["describe_arrays", "describe_flat", "describe_npy"]
-
 Int64 = NDArray[np.int64]
 
 MAGIC = b"\x93NUMPY"

@@ -23,8 +23,6 @@ from tokenloom.foreign.formats.series import files_of, refuse_others
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["describe_datatrove"]
-
 Int64 = NDArray[np.int64]
 
 WIDTHS = {2: "<u2", 4: "<u4"}

@@ -29,8 +29,6 @@ from tokenloom.store import zarr
 from tokenloom.store.ahead import in_turn
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["FlatZarr", "open_flat_zarr"]
-
 Array = NDArray[Any]
 
 MAX_METADATA = 1 << 20  # bytes

@@ -33,8 +33,6 @@ from tokenloom.foreign.pieces import CodedPiece
 from tokenloom.foreign.places import LEDGER, ForeignPlace
 from tokenloom.store import format as fmt
 
-__all__ = ["describe_levanter"]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

@@ -35,8 +35,6 @@ from tokenloom.foreign.formats.sample_files import (
 from tokenloom.foreign.pieces import Piece, RawPiece
 from tokenloom.foreign.places import ForeignPlace, plain_name
 
-__all__ = ["describe_litdata"]
-
 Int64 = NDArray[np.int64]
 
 # by their number in an index; torch has two words for some

@@ -25,8 +25,6 @@ from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["describe_llm_c"]
-
 HEADER = 1024
 
 MAGICS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}

@@ -40,8 +40,6 @@ from tokenloom.foreign.places import DTYPES, ForeignPlace, plain_name
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import RESERVED
 
-__all__ = ["describe_mds"]
-
 Int64 = NDArray[np.int64]
 
 Bytes = NDArray[np.uint8]

@@ -27,8 +27,6 @@ from tokenloom.foreign.locations import damaged
 from tokenloom.foreign.pieces import RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["describe_megatron"]
-
 Int64 = NDArray[np.int64]
 
 MAGIC = b"MMIDIDX\0\0"

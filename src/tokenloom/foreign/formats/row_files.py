@@ -40,8 +40,6 @@ from tokenloom.store import format as fmt
 from tokenloom.store.ahead import in_turn
 from tokenloom.store.metadata import RESERVED
 
-__all__ = ["describe_arrow", "describe_parquet"]
-
 Int64 = NDArray[np.int64]
 
 STATE = "state.json"

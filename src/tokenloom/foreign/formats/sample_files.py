@@ -30,23 +30,6 @@ from tokenloom.limits import limits
 from tokenloom.store import plan_cache
 from tokenloom.store.ahead import in_turn
 
-__all__ = [
-    "INDEX",
-    "SampleFile",
-    "SizedColumn",
-    "cached_lengths",
-    "coded_pieces",
-    "files_of_index",
-    "gathered",
-    "head_of",
-    "index_of",
-    "integers_at",
-    "joined_lengths",
-    "loaded",
-    "refuse_twice",
-    "table_of",
-]
-
 Int64 = NDArray[np.int64]
 
 Bytes = NDArray[np.uint8]

@@ -23,8 +23,6 @@ from tokenloom.foreign.described import Delimiter
 from tokenloom.foreign.pieces import Piece, RawPiece
 from tokenloom.foreign.places import ForeignPlace
 
-__all__ = ["SUFFIXES", "documents_by", "files_of", "refuse_others"]
-
 Int64 = NDArray[np.int64]
 
 WHOLE_FILES = (
