@@ -225,10 +225,9 @@ class ForeignReader(Reader):
     def in_chunks(self, start: Int64, stop: Int64, column: str) -> InFiles | None:
         """Where ranges of the store are in decoded chunks; None if some are read in place."""
         found = self._lines[column].chunks(start, stop)
-        if found is None:
-            return None
-        self.count(column, start, stop, Took())  # chunks were counted when they were read
-        return InFiles(*found)
+        if found is not None:
+            self.count(column, start, stop, Took())  # chunks were counted when they were read
+        return found
 
     def shard(self, number: int) -> OpenShard:
         """Virtual shard `number`."""

@@ -17,7 +17,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from tokenloom.store.byte_source import ByteSource, Range, drop_copies, read_exa
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.handles import lazy
 from tokenloom.store.loss_counts import LOSS_VALUES, first_wrong_loss
+from tokenloom.store.payload import InFiles
 from tokenloom.store.shard import corrupt
 
 Array = NDArray[Any]
@@ -99,22 +100,6 @@ def stored_alike(dtype: str, wanted: str) -> bool:
 
 
 CHUNK_BITS = 40  # of a piece and a chunk in one number
-
-
-class Chunked(NamedTuple):
-    """Where the elements of ranges are in decoded chunks.
-
-    Attributes:
-        chunks: the chunks.
-        which: the chunk of each part [parts]; a range over several chunks has several parts.
-        low: its first element there [parts].
-        length: its elements [parts].
-    """
-
-    chunks: list[Array]
-    which: Int64
-    low: Int64
-    length: Int64
 
 
 class PieceLine:
@@ -217,7 +202,7 @@ class PieceLine:
                 low = stop
             number += 1
 
-    def chunks(self, low: Int64, high: Int64) -> Chunked | None:
+    def chunks(self, low: Int64, high: Int64) -> InFiles | None:
         """The chunks that hold the elements of many ranges, and where; None if any is not kept.
 
         Args:
@@ -238,12 +223,12 @@ class PieceLine:
             left, low = left[more], stop[more]
         if not parts:
             none = np.empty(0, np.int64)
-            return Chunked([], none, none, none)
+            return InFiles([], none, none, none)
         owner, number, chunk, first, length = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(owner, kind="stable")  # the parts of a range come in order
         wanted, which = np.unique((number << CHUNK_BITS | chunk)[order], return_inverse=True)
         found = [self._chunk(*divmod(one, 1 << CHUNK_BITS)) for one in wanted.tolist()]
-        return Chunked(found, which, first[order], length[order])
+        return InFiles(found, which, first[order], length[order])
 
     @lazy
     def _sizes(self) -> Int64:
