@@ -65,20 +65,6 @@ def groups_of(line: Bounded, spec: PackSpec) -> Groups:
     return replace(groups, tokens=None) if is_kept else groups
 
 
-def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
-    """Stored tokens in the frame of each row, in the smallest dtype that fits [rows]."""
-    if groups.tokens is not None:
-        return groups.tokens
-
-    def make() -> NDArray[Any]:
-        tokens = _planned(line, spec).tokens
-        assert tokens is not None
-        return tokens
-
-    shape = np.min_scalar_type(spec.seq_len), int(groups.first_row[-1])
-    return remembered_array("packed-tokens", plan_identity(line, spec), shape, make)
-
-
 def _announce(line: Bounded, spec: PackSpec) -> None:
     """Say what making the plan of many documents costs."""
     rows = max(line.documents // 2, line.tokens // spec.seq_len)
@@ -98,23 +84,20 @@ def _planned(line: Bounded, spec: PackSpec) -> Groups:
     tokens: list[NDArray[Any]] = [np.empty(0, kind)]
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         while document[-1] < line.documents:
-            bounds, planned = _group_from(line, spec, len(rows), document[-1])
-            document.append(document[-1] + len(bounds) - 1)
-            address.append(int(bounds[-1]))
+            last = min(document[-1] + spec.group_docs, line.documents)
+            numbers, bounds = line.bounds(document[-1], last)
+            # a group ends with the document that brings it to `group_tokens`
+            ends = bounds[1:] - bounds[0]
+            count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
+            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows), numbers)
+            document.append(document[-1] + count)
+            address.append(int(bounds[count]))
             rows.append(len(planned))
             tokens.append(planned.tokens.astype(kind))
             tally += planned.tally
             progress.reach(document[-1])
     edges = np.array(document, np.int64), np.array(address, np.int64)
     return Groups(*edges, np.array(rows, np.int64), tally, np.concatenate(tokens))
-
-
-def _group_from(line: Bounded, spec: PackSpec, number: int, first: int) -> tuple[Int64, PackedRows]:
-    """The group that starts at document `first`: edges of its documents on the line, its rows."""
-    numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
-    count = documents_in(bounds, spec)
-    planned = plan_group(np.diff(bounds[: count + 1]), spec, number, numbers)
-    return bounds[: count + 1], planned
 
 
 class Packed:
@@ -216,7 +199,18 @@ class Packed:
 
     @lazy
     def _tokens(self) -> NDArray[Any]:
-        return tokens_of(self.line, self.spec, self.groups)
+        """Stored tokens in the frame of each row, in the smallest dtype that fits [rows]."""
+        groups, identity = self.groups, plan_identity(self.line, self.spec)
+        if groups.tokens is not None:
+            return groups.tokens
+
+        def make() -> NDArray[Any]:
+            tokens = _planned(self.line, self.spec).tokens
+            assert tokens is not None
+            return tokens
+
+        shape = np.min_scalar_type(self.spec.seq_len), int(groups.first_row[-1])
+        return remembered_array("packed-tokens", identity, shape, make)
 
     def _group_of(self, rows: Int64) -> Int64:
         """The group of each row [N]; groups without rows are skipped."""
@@ -270,7 +264,7 @@ class Groups:
         address: first token of each group, then the end of the line [groups + 1].
         rows: rows of each group [groups].
         tally: what became of all documents.
-        tokens: tokens of each row; None if they are cached in a file, see `tokens_of` [rows].
+        tokens: tokens of each row; None if they are cached in a file [rows].
     """
 
     document: Int64
@@ -309,12 +303,6 @@ class Groups:
         """The dtypes in which rows are kept."""
         sizes = (np.diff(part).max(initial=1) for part in (self.document, self.address))
         return Kinds(spec.width, *map(int, sizes))
-
-
-def documents_in(bounds: Int64, spec: PackSpec) -> int:
-    """How many documents the group that starts with these has."""
-    ends = bounds[1:] - bounds[0]
-    return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
 
 
 def plan_identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
