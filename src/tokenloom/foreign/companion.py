@@ -229,9 +229,7 @@ class ChunkSums:
         """The next bytes."""
         whole = np.concatenate([self._rest, raw]) if len(self._rest) else raw
         end = len(whole) // self._size * self._size
-        self._sums += [
-            zarr.crc32c(whole[low : low + self._size]) for low in range(0, end, self._size)
-        ]
+        self._sums += map(zarr.crc32c, whole[:end].reshape(-1, self._size))
         self._rest = whole[end:]
 
     def close(self) -> Array:
