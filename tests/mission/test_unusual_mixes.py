@@ -103,3 +103,17 @@ def test_two_appends_where_epochs_begin_keep_every_epoch_whole(tmp_path, second)
         expected = [(doc, 4 * row) for doc in range(3) for row in range(sizes[doc])]
         assert shown == expected[:rows]
         begin += rows
+
+
+@pytest.mark.parametrize("at", [1, 11])
+def test_an_append_after_the_first_row_of_an_epoch_goes_into_that_epoch(tmp_path, at):
+    stores = []
+    for part, size in enumerate((10, 5)):
+        settings = {"tokenizer": None, "vocab_size": 10, "progress": False, "append": part > 0}
+        stores.append(tl.build([{"input_ids": [part] * 4 * size}], tmp_path / "s", **settings))
+    before = stores[0].windows(4).shuffle().epochs(3).seed(2)
+    spans = before.edit(at=at, append={"main": stores[1]}).spans(range(at - 1, at + 14))
+    old = before.spans(range(at - 1, at))
+    assert spans.start[:1].tolist() == old.start.tolist()
+    shown = sorted(zip(spans.document.tolist(), spans.start.tolist(), strict=True))
+    assert shown == [(0, 4 * row) for row in range(10)] + [(1, 4 * row) for row in range(5)]
