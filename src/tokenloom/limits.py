@@ -124,8 +124,6 @@ class Limits:
     tally_chunk_tokens: int = 1 << 18
     audit_chunk_examples: int = 1 << 14
     audit_chunk_cells: int = 1 << 18
-    visited_examples: int = 1 << 19  # of a mix, looked up together; more are searched
-    min_visited_sources: int = 32  # a mix of fewer is searched as fast
     overlap_chunk_tokens: int = 1 << 20
 
     def __post_init__(self) -> None:

@@ -266,6 +266,12 @@ SETTINGS = {
         "100 bits",
     ),
     "an integer that is a bool": (lambda t: t.run.at(step=True, batch_size=4), "step", True),
+    "a bandwidth of nothing": (lambda t: t.run.simulate(batch_size=4, bandwidth=0), "bandwidth", 0),
+    "a bandwidth below nothing": (
+        lambda t: t.run.simulate(batch_size=4, bandwidth=-1e6),
+        "bandwidth",
+        -1e6,
+    ),
     "a name that cannot be written": (lambda t: tl.mix({"\ud800": t.run}), "\\ud800"),
     "an out that is no path": (lambda t: tl.build([{"text": "a"}], 3, tokenizer="bytes"), "out", 3),
     "a path that is too long": (

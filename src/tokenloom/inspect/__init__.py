@@ -13,7 +13,7 @@ from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
 from tokenloom.inspect.audit.run_audit import audit_run
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.diff import KeyChange, RunDiff
-from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.result import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.splices import Listing, places, triples
 

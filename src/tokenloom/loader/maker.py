@@ -114,6 +114,7 @@ class Maker:
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
         self._counted: Counted | None = None
         self.ahead = 0  # most steps to announce before they are made
+        self.last = END  # one past the last step to make, if the run has more
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
 
@@ -332,7 +333,8 @@ class Maker:
     @property
     def _end(self) -> int:
         """One past the last step; no run has more than 2^63 examples."""
-        return self.steps.count(END, partial=False) if self.count is None else self.count
+        most = self.steps.count(END, partial=False) if self.count is None else self.count
+        return min(most, self.last)
 
     def _is_over(self, step: int) -> bool:
         return step >= self._end

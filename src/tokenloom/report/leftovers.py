@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.documents.line import Line
 from tokenloom.inspect.coverage import coverage
-from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.result import Simulation
 from tokenloom.layout.layout import Layout
 from tokenloom.layout.pack.plan import Tally
 from tokenloom.layout.pack.rows import Packed

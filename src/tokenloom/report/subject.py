@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.inspect.simulate.answer import RankTotals, Simulation
+from tokenloom.inspect.simulate.result import RankTotals, Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import SourceRun

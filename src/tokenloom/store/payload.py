@@ -144,15 +144,24 @@ class Payloads(Single):
         if reader.rules.verify != "never" and opened.crcs is not None:
             sums = native.plain(page_sums(reader, number, column), np.uint32)
             pages = self._pages.setdefault(opened.file, bytearray(len(sums)))
-        where = f"{reader.folder}/{opened.file}"
+        made = self._made(reader, opened, sums, pages, mapped)
+        with self._lock:
+            made = self._open.setdefault(key, made)
+            while len(self._open) > most:
+                self._open.popitem(last=False)
+        return made
+
+    def _made(self, reader: Reader, column: OpenColumn, sums: Any, pages: Any, mapped: bool) -> Any:
+        """The file of a column, opened."""
+        where = f"{reader.folder}/{column.file}"
         keep = reader.rules.verify == "first"
         assert isinstance(reader.source, LocalSource)
-        with reader.source.handle(opened.file) as fd:
+        with reader.source.handle(column.file) as fd:
             try:
-                made = native.compiled.Payload(
+                return native.compiled.Payload(
                     fd,
-                    opened.payload_bytes,
-                    LETTERS[opened.dtype],
+                    column.payload_bytes,
+                    LETTERS[column.dtype],
                     sums,
                     pages,
                     keep,
@@ -163,13 +172,8 @@ class Payloads(Single):
                 raise unreadable(error, where) from error
             except ValueError as error:  # the file is shorter than the store says
                 raise came_short(
-                    (opened.file, 0, opened.payload_bytes), 0, reader.folder
+                    (column.file, 0, column.payload_bytes), 0, reader.folder
                 ) from error
-        with self._lock:
-            made = self._open.setdefault(key, made)
-            while len(self._open) > most:
-                self._open.popitem(last=False)
-        return made
 
 
 def page_sums(reader: Reader, number: int, column: str) -> NDArray[np.uint32]:

@@ -4,23 +4,18 @@ One idea: where a row comes in an epoch is one evaluation of that epoch's order,
 followed through a run of any length without visiting it. A source with few rows is followed whole.
 Of a larger one, some storage-local blocks are taken, chosen by a keyed hash; a document is followed
 if all its rows are in them, which leaves out those at the edges of a block.
-
-In a mix, where an item comes is a search over all its sources. So the examples of a short mix of
-many are visited once instead (`tokenloom.inspect.simulate.visited`); of a long one, somebody who
-waits gets the sources that are shown most.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.inspect.simulate.answer import SourceRepeats
-from tokenloom.inspect.simulate.bands import rows_taken
-from tokenloom.inspect.simulate.visited import VisitedMix, visited
+from tokenloom.inspect.simulate.result import SourceRepeats
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps
@@ -33,6 +28,7 @@ Int64 = NDArray[np.int64]
 
 SHOWINGS = 8192  # rows that are followed, over all epochs and sources
 
+SOURCES = 64  # of a mix, whose documents are followed: finding a row is a search over all sources
 
 EPOCHS = 64  # epochs that are followed
 
@@ -44,14 +40,16 @@ class _Followed(NamedTuple):
     whole: bool
 
 
-def repeats_of(run: Run, first: int, last: int, steps: Steps) -> tuple[SourceRepeats, ...]:
-    """How often examples [first, last) show the rows and documents of each source."""
-    before, after = rows_taken(run, first), rows_taken(run, last)
-    most = max(64, SHOWINGS // len(run.sources))
-    where = visited(run, first, last) or run
+def repeats_of(
+    run: Run, items: Sequence[tuple[int, int]], steps: Steps
+) -> tuple[SourceRepeats, ...]:
+    """How often the rows and documents of each source come, whose items [first, last) are shown."""
+    most = SHOWINGS // min(SOURCES, len(items))
+    by_shown = sorted(range(len(items)), key=lambda one: items[one][0] - items[one][1])
+    followed = set(by_shown[:SOURCES])
     return tuple(
-        _of_source(run, number, (low, high), steps, most, where)
-        for number, (low, high) in enumerate(zip(before, after, strict=True))
+        _of_source(run, number, shown, steps, most if number in followed else 0)
+        for number, shown in enumerate(items)
     )
 
 
@@ -61,7 +59,6 @@ def _of_source(
     items: tuple[int, int],
     steps: Steps,
     most: int,
-    where: Run | VisitedMix,
 ) -> SourceRepeats:
     source, (low, high) = run.sources[number], items
     shown, rows = high - low, source.rows
@@ -81,13 +78,16 @@ def _of_source(
     )
     if not shown:
         return nothing
+    if not most:
+        why = f"Documents were not followed: only those of the {SOURCES} sources shown most are."
+        return replace(nothing, is_sample=True, note=why)
     epochs = _epochs(source, low, high)
     few = epochs[:EPOCHS]
     followed = _followed(source, max(1, most // len(few)))
     if followed is None:
         why = "Documents were not followed: its rows change from epoch to epoch, and are many."
         return replace(nothing, is_sample=True, note=why)
-    documents, examples = _showings(run, number, followed, few, items, where)
+    documents, examples = _showings(run, number, followed, few, items)
     count = len(np.unique(documents))
     return replace(
         nothing,
@@ -131,7 +131,6 @@ def _showings(
     followed: _Followed,
     epochs: range,
     items: tuple[int, int],
-    where: Run | VisitedMix,
 ) -> tuple[Int64, Int64]:
     """(document, example) of every row of every followed document, each pair once."""
     source = run.sources[number]
@@ -143,7 +142,7 @@ def _showings(
         whole = _whole(spans, rows, followed.whole)
         here = (item >= items[0]) & (item < items[1])
         index = np.full(len(rows), -1, np.int64)
-        index[here] = where.index(number, item[here])
+        index[here] = run.index(number, item[here])
         keep = whole & (index[spans.row] >= 0)
         documents.append(spans.document[keep])
         examples.append(index[spans.row[keep]])

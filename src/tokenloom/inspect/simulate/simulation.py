@@ -1,64 +1,88 @@
-"""`simulate_run`: what the next steps of a run will show, read and wait for, from metadata alone.
+"""`simulate_run`: what the next steps of a run will show, read and wait for.
 
-One idea: a loader that reads no token (`tokenloom.inspect.simulate.rank_reads`) tells what each
-rank reads; the run tells what is shown (tokens by source, repeats); a small queue tells who waits.
-Ranks are simulated side by side, so that what they share is worked out once.
-
-Measured (`python -m benchmarks simulate`, on a busy machine): 0.14 µs for each example of all ranks
-that is read by rows, 0.19 with lanes, 0.12 without them; 10^7 steps from bands take under a second.
+Each rank is a real `Loader` over a copy of the run whose readers give zeros instead of tokens
+(`tokenloom.store.dry_run`), so reads, bytes and cache hits are those of the loader, to the read.
+The first steps are simulated one by one; the others are taken to read like the later half of them.
+What steps show (tokens by source, repeats) follows from the run alone and is exact.
+`python -m benchmarks simulate` prints what it costs.
 """
 
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.rebuild import rebuild
+from tokenloom.api.source import Source
 from tokenloom.arguments import check_between, integer, near_misses
+from tokenloom.documents.select import line_of
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.simulate.answer import (
-    BandRates,
+from tokenloom.inspect.simulate.repeats import repeats_of
+from tokenloom.inspect.simulate.result import (
     RankTotals,
     Simulation,
     SourceTotals,
-    Stalls,
     TimePoint,
 )
-from tokenloom.inspect.simulate.bands import (
-    EXACT_EXAMPLES,
-    RankCounts,
-    band_of,
-    exact_steps,
-    extended,
-)
-from tokenloom.inspect.simulate.rank_reads import (
-    GroupRead,
-    LoaderSettings,
-    RankReads,
-    SharedSteps,
-    shadow_of,
-)
-from tokenloom.inspect.simulate.repeats import repeats_of
-from tokenloom.inspect.simulate.stalls import simulate_stalls
-from tokenloom.inspect.simulate.thin_step import ThinStep, thinned
-from tokenloom.loader.forecast import FITS, ROWS, THRASHES
+from tokenloom.inspect.simulate.stalls import GroupRead, simulate_stalls
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.limits import limits
+from tokenloom.loader.forecast import FITS, ROWS, THRASHES, RankReading
+from tokenloom.loader.loader import Loader
 from tokenloom.loader.steps import rank_rows
 from tokenloom.order.run import Run
 from tokenloom.order.schedule import Steps
-from tokenloom.order.working_set import loss_columns
-from tokenloom.store.fetch import ReadCounters
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.dry_run import DryReader
+from tokenloom.store.reader import Reader
 
 __all__ = ["simulate_run"]
 
+EXACT_EXAMPLES = 1 << 23  # of all ranks; the reads of later ones are extrapolated
+
 SHOWN = ("steps", "examples", "tokens", "sources", "over_time", "repeats.least", "repeats.most")
 
-COUNTED = ("tokens", "sources", "over_time", "repeats.least", "repeats.most")
-
 READ = ("ranks.reads", "ranks.ranges", "ranks.bytes", "ranks.useful_bytes", "ranks.hits")
+
+READS, BYTES = 1, 2  # places among the counts of a rank
+
+
+class LoaderSettings(NamedTuple):
+    """The settings of the loaders that are simulated; see `tokenloom.Loader`."""
+
+    batch_size: int | Sequence[tuple[int, int]]
+    ranks: int
+    cache_bytes: int | None
+    prefetch: int
+    fetch: str
+    end: str
+
+
+class RankReads(NamedTuple):
+    """What the loader of one rank has read.
+
+    Attributes:
+        rank: its number.
+        reading: what it needs in memory.
+        by_blocks: whether it reads whole blocks through the cache.
+        ready_steps: steps that it keeps ready.
+        groups: the steps that it loads together, and what it reads for them.
+        counts: ranges, reads, bytes, useful bytes, requests; and hits, misses and evictions of its
+            caches.
+    """
+
+    rank: int
+    reading: RankReading
+    by_blocks: bool
+    ready_steps: int
+    groups: list[GroupRead]
+    counts: tuple[int, ...]
 
 
 @near_misses("simulate")
@@ -83,9 +107,8 @@ def simulate_run(
     """What steps [first, first + steps) of a run show, read and wait for; reads no token.
 
     Reads, bytes and cache hits are those of `tokenloom.Loader` in new processes that load these
-    steps and no more, to the read. They are simulated step by step up to `exact_examples`; beyond
-    that, reads follow from whole bands, and the answer names which numbers do. Where not even one
-    step is that small, they follow from that many of its rows.
+    steps and no more, to the read. They are simulated step by step up to `exact_examples`; later
+    steps are taken to read like the second half of those, and the answer names these numbers.
 
     Args:
         run: the run.
@@ -102,7 +125,7 @@ def simulate_run(
         fetch: "auto", "blocks" or "rows".
         end: what becomes of a short last step: "drop", "pad" or "wrap".
         points: at how many steps tokens by source are told.
-        exact_examples: examples of all ranks to simulate exactly before bands stand for the rest.
+        exact_examples: examples of all ranks to simulate step by step; at least one step is.
 
     Raises:
         ConfigError: an argument is not allowed, or the run has fewer steps.
@@ -118,52 +141,57 @@ def simulate_run(
     run = dataset_of("simulate", run)
     counted = Steps(batch_size)
     integer("ranks", ranks, 1)
+    integer("parallel", parallel, 1)
     first, last = _stretch(run.run, counted, first, steps, end)
-    for name, value in (("latency", latency), ("bandwidth", bandwidth)):
-        if value is not None:
-            check_between(name, value, 0)
-    settings = LoaderSettings(batch_size, ranks, cache_bytes, prefetch, fetch, end)
-    size = counted.size(last - 1)
+    _check_speed(latency, bandwidth, step_seconds)
     limit = integer("exact_examples", exact_examples, 1)
-    looked = shadow_of(run, cache_bytes, ReadCounters())[0].run  # its cache is nobody else's
-    band = band_of(looked, limit)
-    thin = thinned(counted.size(first), limit, ranks)
-    exact = exact_steps(last - first, size, band, limit) if thin is None else 1
-    members = _started(run, settings if thin is None else thin.of(settings), first, first + exact)
-    groups = _side_by_side(members)
-    if thin is not None:
-        pairs = zip(members, groups, strict=True)
-        groups = [[thin.whole(one, _most_bytes(rank)) for one in own] for rank, own in pairs]
-    read = [_counted(rank, own, first) for rank, own in zip(members, groups, strict=True)]
-    alone = _totals(members, [one.counts[-1] for one in read], counted, (first, first + exact))
-    totals, bands = alone, None
-    if exact < last - first:
-        ends, bands = extended(read, last, band, size)
-        totals = _totals(members, ends, counted, (first, last))
+    exact = last
+    if (last - first) * counted.size(last - 1) > limit:
+        exact = min(last, first + max(1, limit // counted.size(last - 1)))
+    settings = LoaderSettings(batch_size, ranks, cache_bytes, prefetch, fetch, end)
+    read = [_read(run, settings, rank, first, exact) for rank in range(ranks)]
+    alone = totals = tuple(_totals(one, one.counts, counted, (first, exact), ranks) for one in read)
+    if exact < last:
+        middle = (first + exact) // 2
+        times = (last - exact) / (exact - middle)
+        halves = [_read(run, settings, rank, first, middle) for rank in range(ranks)]
+        ends = [_extended(*pair, times) for pair in zip(halves, read, strict=True)]
+        pairs = zip(read, ends, strict=True)
+        totals = tuple(_totals(one, at, counted, (first, last), ranks) for one, at in pairs)
+    looked = dry_copy(run, cache_bytes).run  # its cache is nobody else's
     begin, stop = (_examples(looked, counted, step, end) for step in (first, last))
-    counted_rows = _Consumption(looked)
-    shown = _shown(counted_rows, begin, stop)
-    over_time = _over_time(counted_rows, counted, (first, last), points, end)
-    is_exact = bands is None and thin is None
-    exact_names = [*SHOWN, *(READ if is_exact else ())]
-    estimated = [] if is_exact else [*READ]
-    notes = _notes(run, members, bands, exact, latency, bandwidth, step_seconds, end, thin)
+    before, after = _consumed(looked, begin), _consumed(looked, stop)
+    shown = tuple(
+        SourceTotals(name=name, rows=b[0] - a[0], tokens=b[1] - a[1], epochs=b[2])
+        for name, a, b in zip(looked.names, before, after, strict=True)
+    )
+    items = [(a[0], b[0]) for a, b in zip(before, after, strict=True)]
+    stalls = None
+    if latency is not None or bandwidth is not None:
+        stalls = simulate_stalls(
+            [one.groups for one in read],
+            [one.ready_steps for one in read],
+            (latency or 0.0, bandwidth or float("inf"), parallel),
+            step_seconds or 0.0,
+        )
+    notes = _notes(run, read, exact if exact < last else None, first, end)
+    if stalls is not None and step_seconds is None:
+        notes.append("without step_seconds a step takes no time: all time is waiting")
     return Simulation(
         first=first,
         steps=last - first,
         examples=stop - begin,
         tokens=sum(one.tokens for one in shown),
-        batch_size=_told(batch_size),
+        batch_size=_plain_sizes(batch_size),
         sources=shown,
-        over_time=over_time,
+        over_time=_over_time(looked, counted, (first, last), points, end),
         ranks=totals,
-        repeats=() if end == "wrap" else repeats_of(looked, begin, stop, counted),
-        stalls=_stalls(members, groups, latency, bandwidth, step_seconds, parallel),
-        exact_steps=exact,
+        repeats=() if end == "wrap" else repeats_of(looked, items, counted),
+        stalls=stalls,
+        exact_steps=exact - first,
         exact_ranks=alone,
-        bands=bands,
-        exact=tuple(exact_names),
-        estimated=tuple(estimated),
+        exact=(*SHOWN, *(READ if exact == last else ())),
+        estimated=() if exact == last else READ,
         notes=tuple(notes),
     )
 
@@ -175,9 +203,7 @@ def _stretch(run: Run, counted: Steps, first: int, steps: int | None, end: str) 
     if run.n is not None and end != "wrap":
         count = counted.count(run.n, partial=end == "pad")
     if steps is None and count is None:
-        raise ConfigError(
-            "steps: this run is endless, so none says where to stop. Give the number of steps."
-        )
+        raise ConfigError("steps is required: the run is endless.")
     last = count if steps is None else first + integer("steps", steps, 1)
     if last is None or (count is not None and last > count) or last <= first:
         of = f"the run has {count:,} steps of this batch size"
@@ -188,71 +214,117 @@ def _stretch(run: Run, counted: Steps, first: int, steps: int | None, end: str) 
     return first, last
 
 
-def _started(run: Dataset, settings: LoaderSettings, first: int, stop: int) -> list[RankReads]:
-    shared = SharedSteps()
-    every = range(settings.ranks)
-    return [RankReads(run, settings, rank, first, stop, shared) for rank in every]
+def _check_speed(
+    latency: float | None, bandwidth: float | None, step_seconds: float | None
+) -> None:
+    check_between("latency", latency, 0, unit="seconds")
+    check_between("step_seconds", step_seconds, 0, unit="seconds")
+    if bandwidth is not None and not 0 < bandwidth < float("inf"):
+        raise ConfigError(
+            f"bandwidth: found {bandwidth}, allowed: more than 0 bytes per second; None for no "
+            "limit."
+        )
 
 
-def _side_by_side(ranks: Sequence[RankReads]) -> list[list[GroupRead]]:
-    """The groups of every rank; whoever is furthest back goes next, so that all share rows."""
-    going = [iter(rank.groups()) for rank in ranks]
-    found: list[list[GroupRead]] = [[] for _ in ranks]
-    live = set(range(len(ranks)))
-    while live:
-        rank = min(live, key=lambda one: ranks[one].step)
-        group = next(going[rank], None)
-        if group is None:
-            live.discard(rank)
-        else:
-            found[rank].append(group)
-    return found
+# -- what a rank reads ---------------------------------------------------------------------
+
+
+def dry_copy(run: Dataset, cache_bytes: int | None) -> Dataset:
+    """The run again, over readers of its own that read no token."""
+    caches: dict[int, BlockCache] = {}
+    readers: dict[int, DryReader] = {}
+
+    def dry(like: Reader) -> DryReader:
+        if id(like) not in readers:
+            whose = id(like.cache) if cache_bytes is None else id(like)
+            size = like.cache.capacity if cache_bytes is None else cache_bytes
+            readers[id(like)] = DryReader(like, caches.setdefault(whose, BlockCache(size)))
+        return readers[id(like)]
+
+    known = {(0, name): source.reader for name, source in run.sources.items()} | run._appended
+    copies = {key: dry(reader) for key, reader in known.items()}
+    planned = [_planned(one, copies[0, name]) for name, one in run.sources.items()]
+    laid_out = [one for one in planned if one is not None]
+    return rebuild(run.describe(), None, {}, copies, laid_out)._but(stages=run._stages)
+
+
+def _planned(source: Source, reader: DryReader) -> Source | None:
+    """The source over another reader with the plan it has; None if planning again is quick."""
+    layout = source.layout
+    fewest = limits().min_cached_packing_documents
+    if not isinstance(layout, Packed) or layout.line.documents < fewest:
+        return None
+    line = line_of(reader, source.config.choice)
+    return replace(source, reader=reader, layout=Packed(layout.spec, line, layout.groups))
+
+
+def _read(run: Dataset, settings: LoaderSettings, rank: int, first: int, stop: int) -> RankReads:
+    """Load steps [first, stop) of a rank, and count what that reads."""
+    copy = dry_copy(run, settings.cache_bytes)
+    with warnings.catch_warnings():  # the notes say what does not fit
+        warnings.simplefilter("ignore")
+        loader = Loader(
+            copy,
+            settings.batch_size,
+            rank,
+            settings.ranks,
+            prefetch=settings.prefetch,
+            fetch=settings.fetch,
+            end=settings.end,
+        )
+    maker, caches = loader._maker, list({id(one): one for one in copy._caches}.values())
+    maker.last = stop
+    groups, step, size = [], first, 1
+    counts = _counts(copy, caches)
+    while step < stop:  # as the loader's thread does it, but without the thread
+        made, before = maker.batches(step, size), counts
+        maker.renderer.finish_ahead()
+        if maker.renderer.in_place:  # tokens are read, and checked, when a batch is made
+            for pending in made:
+                pending.make()
+        counts, after = _counts(copy, caches), step + len(made)
+        reads, read_bytes = (counts[k] - before[k] for k in (READS, BYTES))
+        groups.append(GroupRead(step, after, reads, read_bytes))
+        step, size = after, min(2 * size, loader._group)
+    for cache in caches:
+        cache.clear()  # the next rank needs the memory
+    by_blocks = maker.renderer.by_blocks
+    return RankReads(rank, loader._reading, by_blocks, loader._prefetch, groups, counts)
+
+
+def _counts(run: Dataset, caches: Sequence[BlockCache]) -> tuple[int, ...]:
+    """What has been read so far; see `RankReads`."""
+    one, stats = run.counters(), [cache.stats() for cache in caches]
+    return (
+        *(one.ranges, one.read_ops, one.bytes, one.useful_bytes, one.examples),
+        *(sum(getattr(cache, name) for cache in stats) for name in ("hits", "misses", "evictions")),
+    )
+
+
+def _extended(half: RankReads, whole: RankReads, times: float) -> tuple[int, ...]:
+    """The counts of a rank after `times` as many steps more as `whole` has beyond `half`."""
+    more = [times * (b - a) for a, b in zip(half.counts, whole.counts, strict=True)]
+    share = 1.0
+    if whole.by_blocks and whole.reading.total <= whole.reading.capacity:
+        # the cache holds the whole run: nothing is read twice
+        room = max(0, whole.reading.total - whole.counts[BYTES])
+        share = min(1.0, room / max(1.0, more[BYTES]))
+    return tuple(a + round(share * b) for a, b in zip(whole.counts, more, strict=True))
 
 
 def _totals(
-    ranks: Sequence[RankReads],
-    ends: Sequence[NDArray[np.float64]],
-    counted: Steps,
-    steps: tuple[int, int],
-) -> tuple[RankTotals, ...]:
-    """What each rank reads in some steps, given its counts at their end."""
-    made = zip(ranks, ends, strict=True)
-    return tuple(_rank(rank, end, _rows(counted, rank, steps)) for rank, end in made)
-
-
-def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> RankCounts:
-    """What a rank had read at the end of every group."""
-    steps = np.array([first, *(one.stop for one in groups)])
-    counts = np.array([rank.start, *(one.counts for one in groups)], np.float64)
-    return RankCounts(steps, counts, _most_bytes(rank))
-
-
-def _most_bytes(rank: RankReads) -> float:
-    """Bytes that a rank can read at all, if its cache holds the whole run."""
-    reading = rank.reading
-    holds = rank.by_blocks and reading.total <= reading.capacity
-    return float(reading.total) if holds else float("inf")
-
-
-def _rows(counted: Steps, rank: RankReads, steps: tuple[int, int]) -> int:
-    """Rows of a rank in some steps, filler included."""
+    one: RankReads, counts: tuple[int, ...], counted: Steps, steps: tuple[int, int], ranks: int
+) -> RankTotals:
+    """What a rank reads in some steps, given its counts at their end."""
+    ranges, reads, size, useful, requests, hits, misses, evictions = counts
     step, rows = steps[0], 0
     while step < steps[1]:
         stop = min(steps[1], counted.stretch_end(step))
-        low, high = rank_rows(counted.size(step), rank.rank, rank.world_size)
+        low, high = rank_rows(counted.size(step), one.rank, ranks)
         rows, step = rows + (stop - step) * (high - low), stop
-    return rows
-
-
-def _rank(one: RankReads, counts: NDArray[np.float64], rows: int) -> RankTotals:
-    ranges, reads, size, useful, requests, hits, misses, evictions = (
-        round(number) for number in counts.tolist()
-    )
-    reading = one.reading
-    how = ROWS if not one.by_blocks else FITS if reading.fits else THRASHES
     return RankTotals(
         rank=one.rank,
-        how=how,
+        how=ROWS if not one.by_blocks else FITS if one.reading.fits else THRASHES,
         examples=rows,
         requests=requests,
         ranges=ranges,
@@ -262,9 +334,37 @@ def _rank(one: RankReads, counts: NDArray[np.float64], rows: int) -> RankTotals:
         hits=hits,
         misses=misses,
         evictions=evictions,
-        needed_bytes=reading.needed,
-        cache_bytes=reading.capacity,
+        needed_bytes=one.reading.needed,
+        cache_bytes=one.reading.capacity,
     )
+
+
+def _notes(
+    run: Dataset, ranks: Sequence[RankReads], exact: int | None, first: int, end: str
+) -> list[str]:
+    """What to know about the numbers; `exact` is the step at which extrapolation starts."""
+    found = []
+    if exact is not None:
+        found.append(
+            f"the reads of the first {exact - first:,} steps are exact; later steps are taken to "
+            f"read like steps {(first + exact) // 2:,} to {exact:,}"
+        )
+        if any(one.reader.rules.verify == "first" for one in run.sources.values()):
+            found.append(
+                "what is read for the first time is checked, which may read more; later steps are "
+                "taken to check as much"
+            )
+        if any(one.by_blocks and one.reading.total <= one.reading.capacity for one in ranks):
+            found.append("the cache holds the whole run, so reads end once it is there")
+    if end == "wrap":
+        found.append("repeats are not told with end='wrap'")
+    worst = max(ranks, key=lambda one: one.reading.needed)
+    if not worst.reading.fits and worst.reading.advice:
+        found.append(f"rank {worst.rank} has too little cache: {worst.reading.advice}")
+    return found
+
+
+# -- what steps show -----------------------------------------------------------------------
 
 
 def _examples(run: Run, counted: Steps, step: int, end: str) -> int:
@@ -273,109 +373,33 @@ def _examples(run: Run, counted: Steps, step: int, end: str) -> int:
     return begin if run.n is None or end == "wrap" else min(begin, run.n)
 
 
-class _Consumption:
-    """What the first examples take from each source."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.names = run, run.names
-
-    def __call__(self, examples: int) -> list[tuple[int, int, int]]:
-        """(rows, tokens, epochs) of every source in the first examples, which may go round."""
-        n = self.run.n
-        times, rest = (0, examples) if not n or examples <= n else divmod(examples, n)
-        found = self._once(rest)
-        if not times:
-            return found
-        whole = self._once(n or 0)
-        return [
-            (a + times * x, b + times * y, c + times * z)
-            for (a, b, c), (x, y, z) in zip(found, whole, strict=True)
-        ]
-
-    def _once(self, examples: int) -> list[tuple[int, int, int]]:
-        return [(one.rows, one.tokens, one.epochs) for one in self.run.consumed(examples)]
-
-
-def _shown(consumed: _Consumption, begin: int, stop: int) -> tuple[SourceTotals, ...]:
-    """What examples [begin, stop) take from each source; with end="wrap" they go round."""
-    before, after = consumed(begin), consumed(stop)
-    return tuple(
-        SourceTotals(name=name, rows=b[0] - a[0], tokens=b[1] - a[1], epochs=b[2])
-        for name, a, b in zip(consumed.names, before, after, strict=True)
-    )
+def _consumed(run: Run, examples: int) -> list[tuple[int, int, int]]:
+    """(rows, tokens, epochs) of every source in the first examples; with "wrap" they go round."""
+    times, rest = (0, examples) if not run.n or examples <= run.n else divmod(examples, run.n)
+    part = [(one.rows, one.tokens, one.epochs) for one in run.consumed(rest)]
+    if not times:
+        return part
+    whole = _consumed(run, run.n or 0)
+    return [
+        (a + times * x, b + times * y, c + times * z)
+        for (a, b, c), (x, y, z) in zip(part, whole, strict=True)
+    ]
 
 
 def _over_time(
-    consumed: _Consumption, counted: Steps, steps: tuple[int, int], points: int, end: str
+    run: Run, counted: Steps, steps: tuple[int, int], points: int, end: str
 ) -> tuple[TimePoint, ...]:
     """Tokens of every source at evenly spaced steps, both ends included."""
-    first, last = steps
-    marks = np.unique(np.linspace(first, last, max(2, points + 1)).astype(np.int64)).tolist()
     found = []
-    for step in marks:
-        examples = _examples(consumed.run, counted, step, end)
-        tokens = [one[1] for one in consumed(examples)]
-        named = dict(zip(consumed.names, tokens, strict=True))
+    for step in np.unique(np.linspace(*steps, max(2, points + 1)).astype(np.int64)).tolist():
+        examples = _examples(run, counted, step, end)
+        tokens = [one[1] for one in _consumed(run, examples)]
+        named = dict(zip(run.names, tokens, strict=True))
         found.append(TimePoint(step=step, examples=examples, tokens=named))
     return tuple(found)
 
 
-def _told(batch_size: Any) -> int | tuple[tuple[int, int], ...]:
+def _plain_sizes(batch_size: Any) -> int | tuple[tuple[int, int], ...]:
     if hasattr(batch_size, "__index__"):
         return operator.index(batch_size)
     return tuple((int(a), int(b)) for a, b in batch_size)
-
-
-def _stalls(
-    ranks: Sequence[RankReads],
-    groups: Sequence[Sequence[GroupRead]],
-    latency: float | None,
-    bandwidth: float | None,
-    step_seconds: float | None,
-    parallel: int,
-) -> Stalls | None:
-    if latency is None and bandwidth is None:
-        return None
-    speed = latency or 0.0, bandwidth or float("inf"), integer("parallel", parallel, 1)
-    ready = [rank.ready_steps for rank in ranks]
-    return simulate_stalls(groups, ready, speed, step_seconds or 0.0)
-
-
-def _notes(
-    run: Dataset,
-    ranks: Sequence[RankReads],
-    bands: BandRates | None,
-    exact: int,
-    latency: float | None,
-    bandwidth: float | None,
-    step_seconds: float | None,
-    end: str,
-    thin: ThinStep | None,
-) -> list[str]:
-    """What to know about the numbers."""
-    found = [] if thin is None else [thin.note]
-    if bands is not None:
-        kind = "bands" if bands.is_band else "stretches"
-        if thin is None:
-            found.append(
-                f"the reads of the first {exact:,} steps are exact; the rest follow from "
-                f"{bands.bands} whole {kind} of {bands.examples:,} examples"
-                + ("" if bands.spread is None else f" (standard error of bytes {bands.spread:.2%})")
-            )
-        if any(one.reader.rules.verify == "first" for one in run.sources.values()):
-            found.append(
-                "what is read for the first time is checked, which may read more; bands "
-                "are taken to go on like the first ones"
-            )
-        if bands.is_full:
-            found.append("the cache holds the whole run, so reads end once it is there")
-    if any(loss_columns(source.reader) for source in run.sources.values()):
-        found.append("a loader that makes labels or masks reads loss columns too: not counted here")
-    if (latency is not None or bandwidth is not None) and step_seconds is None:
-        found.append("without step_seconds a step takes no time: all time is waiting")
-    if end == "wrap":
-        found.append("repeats are not told with end='wrap'")
-    worst = max(ranks, key=lambda one: one.reading.needed)
-    if not worst.reading.fits and worst.reading.advice:
-        found.append(f"rank {worst.rank} has too little cache: {worst.reading.advice}")
-    return found

@@ -18,17 +18,31 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from tokenloom.inspect.simulate.answer import Stalls
-from tokenloom.inspect.simulate.rank_reads import GroupRead
+from tokenloom.inspect.simulate.result import Stalls
 
-__all__ = ["SourceSpeed", "group_seconds", "simulate_stalls"]
+__all__ = ["GroupRead", "SourceSpeed", "group_seconds", "simulate_stalls"]
 
 ROUNDING = 1e-9  # seconds; less is no wait
 
 SourceSpeed = tuple[float, float, int]
 
 """(seconds of latency, bytes per second, requests at a time)."""
+
+
+class GroupRead(NamedTuple):
+    """What a rank reads for steps [first, stop).
+
+    Attributes:
+        first, stop: the steps.
+        reads, bytes: read operations and the bytes they give.
+    """
+
+    first: int
+    stop: int
+    reads: int
+    bytes: int
 
 
 def group_seconds(reads: int, size: int, speed: SourceSpeed) -> float:

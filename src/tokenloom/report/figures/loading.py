@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tokenloom.inspect.simulate.answer import RankTotals, Simulation, Stalls
+from tokenloom.inspect.simulate.result import RankTotals, Simulation, Stalls
 from tokenloom.inspect.simulate.stalls import group_seconds
 from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.page.charts import Bar, bars, both
@@ -187,7 +187,7 @@ def _ranks(found: Simulation) -> Numbers:
         )
         for one in found.ranks
     )
-    return Numbers.of(head, rows, "what each rank reads" + (", about" if found.bands else ""))
+    return Numbers.of(head, rows, "what each rank reads" + (", about" if found.estimated else ""))
 
 
 def _stalls(one: Stalls) -> Numbers:
@@ -239,7 +239,7 @@ def fed_answer(subject: RunSubject) -> Answer:
         "needed_bytes": max(one.needed_bytes for one in found.ranks),
         "cache_bytes": worst.cache_bytes,
     }
-    about = "about " if found.bands else ""
+    about = "about " if found.estimated else ""
     size = f"{about}{binary_size(round(each))} on average"
     told = f"A step reads {size}, {IN_WORDS[worst.how]}"
     if found.bytes and each < 1:

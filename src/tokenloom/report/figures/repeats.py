@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.simulate.answer import SourceRepeats
+from tokenloom.inspect.simulate.result import SourceRepeats
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.numbers import amount, counted, plural, share

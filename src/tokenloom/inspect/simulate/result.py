@@ -1,4 +1,4 @@
-"""What a simulation answers, as frozen records: for people as text, for programs as JSON."""
+"""The result of a simulation as frozen records: for people as text, for programs as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from tokenloom.errors import binary_size, plural
 
 __all__ = [
-    "BandRates",
     "RankTotals",
     "Simulation",
     "SourceRepeats",
@@ -135,27 +134,6 @@ class Stalls:
     fetch_seconds: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandRates:
-    """What later steps were taken to be like.
-
-    Attributes:
-        examples: examples of a band: what is shuffled together before the next follows; of a
-            stretch of that many, where the order has no bands.
-        bands: whole bands that were simulated and compared, the first left out.
-        is_band: whether they are bands of the order.
-        spread: relative standard error of the mean bytes of a band, all ranks together; None if
-            only one was simulated.
-        is_full: whether a cache holds the whole run, so that nothing more than that is read.
-    """
-
-    examples: int
-    bands: int
-    is_band: bool
-    spread: float | None
-    is_full: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Simulation:
     """What steps [first, first + steps) of a run show, read and wait for; no token was read.
@@ -171,7 +149,6 @@ class Simulation:
         stalls: waiting, if latency, bandwidth and step_seconds were given.
         exact_steps: steps whose reads were simulated one by one.
         exact_ranks: what each rank reads if it loads these steps and no more.
-        bands: what the other steps were taken to be like; None if all were simulated.
         exact, estimated: the names of the numbers that are exact, and of those that are not.
         notes: what to know about these numbers.
 
@@ -195,7 +172,6 @@ class Simulation:
     stalls: Stalls | None
     exact_steps: int
     exact_ranks: tuple[RankTotals, ...]
-    bands: BandRates | None
     exact: tuple[str, ...]
     estimated: tuple[str, ...]
     notes: tuple[str, ...]
@@ -235,7 +211,7 @@ class Simulation:
                 f"{plural(one.epochs, 'epoch')} complete"
             )
         lines += [f"├─ repeats {_repeats_in_words(one)}" for one in self.repeats]
-        mark = "about " if self.bands else ""
+        mark = "about " if self.estimated else ""
         useful = self.useful_bytes / self.bytes if self.bytes else 1.0
         lines.append(
             f"├─ reads   {mark}{self.reads:,} reads, {binary_size(self.bytes)}, {useful:.1%} of "
@@ -248,7 +224,7 @@ class Simulation:
         lines.append(f"└─ exact   {', '.join(self.exact)}")
         if self.estimated:
             lines[-1] = lines[-1].replace("└─", "├─")
-            lines.append(f"└─ from bands: {', '.join(self.estimated)}")
+            lines.append(f"└─ extrapolated: {', '.join(self.estimated)}")
         return lines
 
     def _extremes(self) -> list[RankTotals]:
