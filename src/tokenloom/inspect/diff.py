@@ -1,8 +1,9 @@
 """How two runs differ: from which example on, in how many, and because of which settings.
 
-One idea: runs are functions, so they are compared example by example from their plans, and a
-setting is judged by trying it: the first run is rebuilt with that one setting of the second, and
-the two are compared. Nothing is guessed from names.
+Two examples are equal if the same stretches of documents are in the same cells, trained alike. Of
+runs that read one content, spans tell; where the content or the rendering differs, rows are read
+and their hashes are compared. A setting is judged by trying it: the first run is rebuilt with that
+one setting of the second, and the two are compared. Nothing is guessed from names.
 
 Up to `EXACT` examples are all compared. Of longer runs, a keyed sample of the first ones is, with
 the interval in which the share lies with a probability of 95 %. The first examples are compared in
@@ -20,19 +21,19 @@ from numpy.typing import NDArray
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.arrays import Int64
+from tokenloom.batch.views.digest import row_hashes
 from tokenloom.errors import TokenloomError, plural
-from tokenloom.inspect.equal_rows import EqualRows
-from tokenloom.inspect.one_key import KeyPart, changes, with_change
+from tokenloom.inspect.diff_keys import KeyPart, changes, with_change
 from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.spans import Spans
 from tokenloom.limits import limits
 from tokenloom.mixture.run import MixedRun
 from tokenloom.order.run import SourceRun
 from tokenloom.progress import Progress
 from tokenloom.random.keys import draws, key
 
-__all__ = ["KeyChange", "RunDiff", "diff"]
-
-Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 EXACT = 10**7  # examples; shorter runs are compared as a whole
 
@@ -188,9 +189,9 @@ def diff(a: Dataset, b: Dataset, *, progress: bool | None = None) -> RunDiff:
     if known is None or (both is not None and known >= both):
         counted = _Counted(None, True, 1.0, 1.0, 1.0, 0, both)
     elif both is not None and both < EXACT:
-        counted = _all(EqualRows(a, b), known, both, progress)
+        counted = _all(_EqualRows(a, b), known, both, progress)
     else:
-        counted = _sampled(a, b, EqualRows(a, b), known, both)
+        counted = _sampled(a, b, _EqualRows(a, b), known, both)
     if counted.first is None and ends[0] != ends[1]:
         counted = counted._replace(first=both)
     return RunDiff(examples=ends, keys=_judged(a, b), **counted._asdict())
@@ -227,7 +228,7 @@ def _known_equal(a: Dataset, b: Dataset) -> int | None:
     return min((int(one[0]["at"]) for one in edits if one), default=None)
 
 
-def _all(rows: EqualRows, known: int, n: int, progress: bool | None) -> _Counted:
+def _all(rows: _EqualRows, known: int, n: int, progress: bool | None) -> _Counted:
     """All examples compared."""
     chunk = limits().inspected_chunk_examples
     first, equal = None, known
@@ -244,7 +245,7 @@ def _all(rows: EqualRows, known: int, n: int, progress: bool | None) -> _Counted
     return _Counted(first, True, share, share, share, n - known, n)
 
 
-def _sampled(a: Dataset, b: Dataset, rows: EqualRows, known: int, n: int | None) -> _Counted:
+def _sampled(a: Dataset, b: Dataset, rows: _EqualRows, known: int, n: int | None) -> _Counted:
     """The first examples compared in order, and a keyed sample."""
     first = _scanned(rows, known, min(known + SCANNED, n or known + SCANNED))
     costly = any(isinstance(ds.run, MixedRun) or _is_planned(ds) for ds in (a, b))
@@ -284,7 +285,7 @@ def _is_planned(ds: Dataset) -> bool:
     )
 
 
-def _scanned(rows: EqualRows, low: int, high: int) -> int | None:
+def _scanned(rows: _EqualRows, low: int, high: int) -> int | None:
     """The first example in [low, high) that differs."""
     chunk = limits().inspected_chunk_examples
     size = 64
@@ -307,6 +308,52 @@ def wilson(hits: int, tries: int, z: float = 1.96) -> tuple[float, float]:
     middle = (share + more / 2) / (1 + more)
     half = z * math.sqrt(share * (1 - share) / tries + more / (4 * tries)) / (1 + more)
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class _EqualRows:
+    """Compares examples of two runs by index; epochs and names of sources are no part of one."""
+
+    def __init__(self, a: Dataset, b: Dataset) -> None:
+        self._runs = a, b
+        self._alike = a.run.width == b.run.width and a.seq_len == b.seq_len
+        sources = [one for ds in (a, b) for one in ds.sources.values()]
+        lines = [one.layout.line for ds in (a, b) for one in ds.run.sources]
+        self._one_content = len({line.reader.manifest.digest for line in lines}) == 1
+        first = sources[0]
+        self._by_spans = self._one_content and all(
+            one.render == first.render and one.layout.inserted == first.layout.inserted
+            for one in sources
+        )
+
+    def of(self, indices: Int64) -> Bools:
+        """Whether the examples at each index, inside both runs, are equal [N]."""
+        if not self._alike or not len(indices):
+            return np.zeros(len(indices), np.bool_)
+        equal = np.ones(len(indices), np.bool_)
+        if self._one_content:
+            equal = _same_spans(*(ds.spans(indices) for ds in self._runs))
+        if self._by_spans:
+            return equal
+        places, chunk = np.flatnonzero(equal), limits().compared_chunk_examples
+        for low in range(0, len(places), chunk):
+            some = places[low : low + chunk]
+            a, b = (ds.batch(indices[some]) for ds in self._runs)
+            pairs = zip(row_hashes(a), row_hashes(b), strict=True)
+            same = np.array([x == y for x, y in pairs])
+            equal[some] = same & (a.labels == b.labels).all(axis=1)
+        return equal
+
+
+def _same_spans(a: Spans, b: Spans) -> Bools:
+    """Whether the same stretches of documents are in the same cells of each row [rows]."""
+    equal: Bools = np.diff(a.frame) == np.diff(b.frame)
+    here = np.flatnonzero(equal)
+    mine, yours = a.take(here), b.take(here)
+    names = "document", "start", "length", "at", "flags", "seen"
+    same = [getattr(mine, name) == getattr(yours, name) for name in names]
+    wrong = np.concatenate([[0], np.cumsum(~np.logical_and.reduce(same))])[mine.frame]
+    equal[here] = np.diff(wrong) == 0
+    return equal
 
 
 # -- verdicts ------------------------------------------------------------------------------
@@ -342,7 +389,7 @@ def _compared(a: Dataset, made: Dataset, ends: tuple[int | None, int | None]) ->
     both = min((n for n in ends if n is not None), default=None)
     if known is None or (both is not None and known >= both):
         return "end", ""
-    rows, last = EqualRows(a, made), known + TRIED if both is None else min(known + TRIED, both)
+    rows, last = _EqualRows(a, made), known + TRIED if both is None else min(known + TRIED, both)
     tried = last - known
     if rows.of(np.arange(known, last)).all():
         far = _random(a, made, FAR, last, both)

@@ -18,8 +18,6 @@ from tokenloom.page.numbers import plural, share
 from tokenloom.page.standalone import DRAWN, Panel, standalone
 from tokenloom.store.length_counts import Doubling, LengthCounts
 
-__all__ = ["SHARES", "length_picture", "lengths_chart"]
-
 SHARES = "share of documents", "share of tokens"  # what the two columns are
 
 

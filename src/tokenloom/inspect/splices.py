@@ -14,32 +14,18 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between
-from tokenloom.arrays import checked
+from tokenloom.arrays import Int64, checked
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.limits import limits
 from tokenloom.order.run import SourceRun
 from tokenloom.order.spec import kind_of
-
-__all__ = [
-    "Listing",
-    "Stint",
-    "examples_of",
-    "places",
-    "rows_of",
-    "spliced",
-    "triples",
-    "whole_epochs",
-]
-
-Int64 = NDArray[np.int64]
 
 FEW = 64  # up to this many documents are looked up one by one
 
@@ -72,14 +58,6 @@ class Listing:
     def __len__(self) -> int:
         """The number of splices."""
         return len(self.index)
-
-
-class Stint(NamedTuple):
-    """Whole epochs of one phase: [first, last)."""
-
-    phase: int
-    first: int
-    last: int
 
 
 def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
@@ -203,22 +181,6 @@ def examples_of(ds: Dataset, epochs: int) -> int:
     run = alone(ds)
     wanted = run.phases.end(epochs)
     return wanted if run.n is None else min(run.n, wanted)
-
-
-def whole_epochs(ds: Dataset, examples: int) -> list[Stint] | None:
-    """The epochs of the first examples, by phase; None if one of them is not whole."""
-    phases, found, begin = alone(ds).phases, [], 0
-    for phase, (first, rows) in enumerate(zip(phases.first, phases.rows, strict=True)):
-        end = min(examples, int(phases.first[phase + 1])) if phase + 1 < len(phases) else examples
-        if begin >= end:
-            break
-        count, rest = divmod(end - int(first), int(rows))
-        if rest:
-            return None
-        epoch = int(phases.epoch[phase])
-        found.append(Stint(phase, epoch, epoch + count))
-        begin = end
-    return found
 
 
 def _epochs(ds: Dataset, examples: int) -> Iterator[tuple[int, int]]:

@@ -395,8 +395,7 @@ def _of_splices(
     each = int(layout.phases.rows.max())
     part, notes = layout.parts[0], []
     lengths = part.length - layout.lead * (part.length > 0)
-    closed = all(one.is_listed for one in layout.parts) and layout.spec.fill != "pack"
-    if not closed and each * epochs > SPLICES:
+    if each * epochs > SPLICES:
         epochs = 1
         if each > SPLICES:
             return _uncounted(made, f"an epoch has {each:,} rows")

@@ -21,8 +21,6 @@ from tokenloom.store.payload import Payloads, adopt, payloads_of
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import PAGE_BYTES, OpenColumn, OpenShard
 
-__all__ = ["DryReader"]
-
 Array = NDArray[Any]
 
 DRY_COLUMNS = frozenset({"input_ids", "page_crc32c"})  # tokens, and what only they are checked with

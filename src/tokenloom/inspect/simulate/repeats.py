@@ -15,16 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.inspect.simulate.result import SourceRepeats
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.schedule import Steps
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
-
-__all__ = ["repeats_of"]
-
-Int64 = NDArray[np.int64]
 
 SHOWINGS = 8192  # rows that are followed, over all epochs and sources
 

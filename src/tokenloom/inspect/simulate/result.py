@@ -7,15 +7,6 @@ from typing import Any
 
 from tokenloom.errors import binary_size, plural
 
-__all__ = [
-    "RankTotals",
-    "Simulation",
-    "SourceRepeats",
-    "SourceTotals",
-    "Stalls",
-    "TimePoint",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTotals:

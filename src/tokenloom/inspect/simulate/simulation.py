@@ -42,8 +42,6 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.dry_run import DryReader
 from tokenloom.store.reader import Reader
 
-__all__ = ["simulate_run"]
-
 EXACT_EXAMPLES = 1 << 23  # of all ranks; the reads of later ones are extrapolated
 
 SHOWN = ("steps", "examples", "tokens", "sources", "over_time", "repeats.least", "repeats.most")

@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from tokenloom.inspect.simulate.result import Stalls
 
-__all__ = ["GroupRead", "SourceSpeed", "group_seconds", "simulate_stalls"]
-
 ROUNDING = 1e-9  # seconds; less is no wait
 
 SourceSpeed = tuple[float, float, int]

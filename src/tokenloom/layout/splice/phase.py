@@ -279,12 +279,6 @@ class SplicePhase:
 
     # -- how often, in all -----------------------------------------------------------------
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether `times` and `windows` tell all: no offsets are swept, nothing is reordered."""
-        plain = all(isinstance(choices, Balanced) for choices in self._by_stride.values())
-        return plain and self._axes is None
-
     def splices(self, first: int, last: int) -> Int64:
         """How often the epochs [first, last) show each document [documents]."""
         found = self.quota * (last - first)
@@ -294,51 +288,6 @@ class SplicePhase:
             columns = paired, np.zeros_like(paired), self._pairs[paired]
             found[paired] += way.shown(*columns, last) - way.shown(*columns, first)
         return found
-
-    def times(self, place: Int64, first: int, last: int) -> Int64:
-        """How often the epochs [first, last) show each choice of some documents, end to end.
-
-        Only the first choice of each pair of clipped choices is listed.
-        """
-        count = self._listed(place, self.shown)
-        way = self._kinds[0].way
-        if self._kind_of is None and not self._duplicates and isinstance(way, Even) and way.plain:
-            return np.full(int(count.sum()), last - first)
-        which = np.repeat(np.arange(len(place)), count)
-        where = place[which]
-        shown = np.arange(len(which)) - (np.cumsum(count) - count)[which]
-        times = np.empty_like(shown)
-        for number, kind in enumerate(self._kinds):
-            here = slice(None) if self._kind_of is None else self._kind_of[where] == number
-            some = where[here], shown[here]
-            times[here] = kind.way.earlier(*some, last) - kind.way.earlier(*some, first)
-            if kind.duplicates is not None:
-                shown[here] = kind.duplicates.original(self._within(kind, some[0]), some[1])
-        if not self._duplicates:
-            return times
-        most = self._listed(place, self.choices)  # copies of a choice count as the choice
-        slots = (np.cumsum(most) - most)[which] + shown
-        return np.bincount(slots, times, minlength=int(most.sum())).astype(np.int64)
-
-    def windows(self, place: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
-        """Where the windows of some documents start [N].
-
-        Returns:
-            The number of choices, how many of them are the second of a pair, the first start, the
-            tokens to the next one, the last start.
-        """
-        count, stride = self._listed(place, self.choices), self._strides[place]
-        ends = np.zeros((2, len(place)), np.int64)
-        for one, choices in self._by_stride.items():
-            here = np.flatnonzero((stride == one) & (count > 0))
-            length = self.length[place[here]]
-            for row, choice in enumerate((0 * here, count[here] - 1)):
-                ends[row, here] = choices.splice(*choices.place(choice, length), length).t
-        return count, self._listed(place, self._pairs), ends[0], stride, ends[1]
-
-    def _listed(self, place: Int64, numbers: Int64) -> Int64:
-        """Numbers of some documents; 0 for those that are never shown."""
-        return np.where(self.quota[place] > 0, numbers[place], 0)
 
     def _within(self, kind: _Kind, place: Int64) -> Int64:
         """Places counted among the documents of the kind's stride."""

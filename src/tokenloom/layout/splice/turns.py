@@ -147,7 +147,8 @@ def jitter(spec: SpliceSpec, visit: Int64, room: Int64, document: Int64, choice:
     keys = draws(children(root, document.view(np.uint64)), choice.view(np.uint64))
     if spec.jitter_mode == "low_discrepancy":
         begin = (keys % many.astype(np.uint64)).astype(np.int64)
-        return (visit + begin) % many
+        turned: Int64 = (visit + begin) % many
+        return turned
     return permuted(visit % many, many, draws(keys, (visit // many).view(np.uint64)))
 
 
@@ -175,13 +176,15 @@ class Even:
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
         t = self._t[place]
-        return (self._mid[place] + epoch % t * self._q[place]) % t
+        moved: Int64 = (self._mid[place] + epoch % t * self._q[place]) % t
+        return moved
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """The choice of example k of an epoch [N]."""
         if self.plain:
             return k
-        return (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
+        found: Int64 = (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
+        return found
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """How often the choice was shown before example k of that epoch [N]."""
@@ -191,22 +194,14 @@ class Even:
         # of an epoch: F(x + 1 - e) - F(x - e), F(z) = ceil((z q - mid) / t); the sum telescopes
         before = -((mid - (choice + 1) * q) // t) + (mid - (choice + 1 - epoch) * q) // t
         first = -((self._shift(place, epoch) - choice * q) // t)
-        return before + k - first
+        visits: Int64 = before + k - first
+        return visits
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """The examples of an epoch that show a choice."""
         t, q, mid = (int(one[place]) for one in (self._t, self._q, self._mid))
         shift = (mid + epoch * q) % t
         return range(-((shift - choice * q) // t), -((shift - (choice + 1) * q) // t))
-
-    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
-        """How often the choice was shown in all epochs before that epoch [N]."""
-        if self.plain:
-            return np.full(len(place), epoch)
-        t, q, mid = self._t[place], self._q[place], self._mid[place]
-        rounds, rest = epoch // t, epoch % t
-        bound = (choice + 1) * q - mid - 1  # see `shown`
-        return rounds * q + bound // t - (bound - rest * q) // t
 
     def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
         """How many examples of all epochs before `epoch` show choices [first, last) [N]."""
@@ -216,7 +211,8 @@ class Even:
         # floor((z q - mid - 1) / t) + 1, and the 1 cancels
         count, bound = last - first, (first + 1) * q - mid - 1
         high, low = floor_sum(count, t, q, bound), floor_sum(count, t, q, bound - rest * q)
-        return rounds * q * count + high - low
+        found: Int64 = rounds * q * count + high - low
+        return found
 
 
 class Wrapped:
@@ -232,26 +228,24 @@ class Wrapped:
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """See `Even`."""
-        return (epoch * self._q[place] + k) % self._t[place]
+        found: Int64 = (epoch * self._q[place] + k) % self._t[place]
+        return found
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """See `Even`."""
-        return (epoch * self._q[place] + k) // self._t[place]
+        found: Int64 = (epoch * self._q[place] + k) // self._t[place]
+        return found
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """See `Even`."""
         t, q = int(self._t[place]), int(self._q[place])
         return range((choice - epoch * q) % t, q, t)
 
-    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
-        """See `Even`."""
-        rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
-        return rounds + (choice < rest)
-
     def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
         """See `Even`."""
         rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
-        return rounds * (last - first) + np.clip(rest - first, 0, last - first)
+        found: Int64 = rounds * (last - first) + np.clip(rest - first, 0, last - first)
+        return found
 
 
 class Edged:
@@ -273,7 +267,8 @@ class Edged:
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
         total = self._total[place]
-        return (total // 2 + epoch % total * self._step[place]) % total
+        moved: Int64 = (total // 2 + epoch % total * self._step[place]) % total
+        return moved
 
     def _before(self, place: Int64, choice: Int64) -> Int64:
         return self._edges.before(choice, self._room[place], self._choices[place])
@@ -288,7 +283,8 @@ class Edged:
         total, q = self._total[place], self._q[place]
         low, earlier = self._before(place, choice), self.earlier(place, choice, epoch)
         first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
-        return earlier + k - first
+        visits: Int64 = earlier + k - first
+        return visits
 
     def earlier(self, place: Int64, choice: Int64, epoch: Int64 | int) -> Int64:
         """See `Even`."""
@@ -300,7 +296,8 @@ class Edged:
         begins = np.concatenate([total // 2 - low * q, total // 2 - high * q])
         n, m, a = (np.concatenate([one, one]) for one in (rest, total, step))
         below, above = floor_sum(n, m, a, begins).reshape(2, -1)
-        return rounds * q * (high - low) + below - above
+        earlier: Int64 = rounds * q * (high - low) + below - above
+        return earlier
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """See `Even`."""
@@ -374,7 +371,8 @@ class Duplicates:
     def original(self, place: Int64, choice: Int64) -> Int64:
         """The choice that each one copies, or the choice itself if it is not a copy [N]."""
         copies = np.searchsorted(self._second, self._base[place] + choice, side="right")
-        return choice - (copies - self._first[place])
+        found: Int64 = choice - (copies - self._first[place])
+        return found
 
 
 def _doubled(

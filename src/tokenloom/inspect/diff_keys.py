@@ -16,8 +16,6 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.describe import copied
 from tokenloom.api.rebuild import rebuild
 
-__all__ = ["MISSING", "KeyPart", "changes", "with_change"]
-
 Path = tuple[str | int, ...]
 
 Plain = Mapping[str, Any]
