@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from tokenloom.errors import ConfigError, plural
-from tokenloom.ingest.cluster.part import build_part
+from tokenloom.ingest.cluster.drive import build_part
 
 __all__ = ["part", "settings_of"]
 

@@ -12,8 +12,13 @@ from typing import Any
 
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import near_misses
-from tokenloom.ingest.cluster.drive import finish_parts, planned_stretches
-from tokenloom.ingest.cluster.part import SETTINGS, build_part, site_of
+from tokenloom.ingest.cluster.drive import (
+    SETTINGS,
+    build_part,
+    finish_parts,
+    planned_stretches,
+    site_of,
+)
 from tokenloom.store.files import Files
 
 __all__ = ["build_part", "finish_build"]

@@ -2,7 +2,8 @@
 
 One idea: all three ways first make the same plan, from the same arguments, and agree on it through
 one file in the store (`stretch_files`). Nothing else is shared, so parts may start in any order,
-at any time, on any machine that sees the inputs and the store.
+at any time, on any machine that sees the inputs and the store. A process that does a part opens no
+store and no run, so this module imports neither: of a short part, starting is most of the time.
 
 The finish reads no token. Shards, counts and reasons come from the records, the sha256 of the
 inputs from what each stretch read, the digest from the hashes that the shards hold. The manifest
@@ -15,9 +16,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tokenloom.arguments import Place, integer
+from tokenloom.arguments import Place, field_names, integer, near_misses, one_of, part_of
 from tokenloom.errors import (
     ConfigError,
     StoreCorrupt,
@@ -56,6 +58,7 @@ from tokenloom.ingest.pipeline import (
     report_duplicates,
 )
 from tokenloom.ingest.plan import (
+    MOST_STRETCHES,
     BuildOptions,
     BuildPlan,
     make_plan,
@@ -435,3 +438,89 @@ def _joined_skips(files: Files, root: Place, records: Sequence[StretchRecord]) -
             table[why] = known[0] + count, known[1] + inputs, last
     listed = places[:MAX_PLACES]
     return Skips(table=table, places=tuple(listed), listed=len(listed))
+
+
+# -- one part of a build that several machines share -----------------------------------------
+_MODE = tuple(field_names(BuildMode))
+
+SETTINGS = (*(name for name in field_names(BuildOptions) if name != "stretches"), *_MODE)
+
+"""What a part may be told, named as in `tokenloom.build`; the rest is how it is made."""
+
+
+@near_misses("build_part", *SETTINGS)
+def build_part(
+    inputs: Any,
+    out: str | Path,
+    part: str,
+    *,
+    workers: int | None = None,
+    progress: bool | None = None,
+    files: Files | None = None,
+    **settings: Any,
+) -> dict[str, int]:
+    """Do one part of a build that several machines share; `finish_build` publishes it.
+
+    Every part gets the same arguments but for `part`. Parts run in any order, at once or one after
+    the other, on machines that see the inputs and `out`; nothing else connects them. A part that
+    was killed is run again and goes on after its last finished shard; one that is done returns at
+    once.
+
+    Args:
+        inputs: as in `tokenloom.build`, apart from iterators, which only one process can read.
+        out: directory of the store.
+        part: which part of how many stretches, counted from 1, as ``"3/64"``.
+        workers: number of encoding processes; see `tokenloom.build`.
+        progress: show a progress bar; default: if standard error is a terminal.
+        files: the interface that everything is written through; default: by `out`.
+        settings: as in `tokenloom.build`.
+
+    Returns:
+        What the part holds: shards, documents, tokens, records skipped and filtered, bytes of
+        input; empty if the store is already published.
+
+    Raises:
+        StoreExists: parts with other settings or inputs are at `out`; says in what they differ.
+        InputError: a bad record or file.
+
+    >>> import tempfile, tokenloom.cluster as cluster
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rows, out = [{"text": "ab"}, {"text": "c"}], folder.name + "/toy"
+    >>> for part in ("2/2", "1/2"):
+    ...     done = cluster.build_part(rows, out, part, tokenizer="bytes")
+    ...     print(done["documents"], done["tokens"])
+    1 1
+    1 2
+    >>> cluster.finish_build(rows, out, tokenizer="bytes").lengths.tolist()
+    [2, 1]
+    >>> folder.cleanup()
+    """
+    number, stretches = part_of(part)
+    if stretches > MOST_STRETCHES:
+        raise ConfigError(f"part: found {part!r}, allowed: 1 to {MOST_STRETCHES:,} parts in all.")
+    one_of("progress", progress, (None, True, False))
+    site = site_of("build_part", inputs, out, stretches, files, settings)
+    if workers is not None:
+        workers = integer("workers", workers, 1)
+    record = run_part(site, number, workers=workers, progress=progress)
+    return record.counts() if record else {}
+
+
+def site_of(
+    where: str, inputs: Any, out: Any, stretches: int, files: Files | None, settings: dict[str, Any]
+) -> Site:
+    """A build as its parts see it.
+
+    Args:
+        where: the function that was called, for messages.
+        inputs: as in `tokenloom.build`.
+        out: directory of the store.
+        stretches: the number of parts.
+        files: the interface that everything is written through; None: by `out`.
+        settings: as in `tokenloom.build`; those of the mode are taken out.
+    """
+    if "tokenizer" not in settings:
+        raise ConfigError(f"{where}: no tokenizer. Pass tokenizer=..., None for ready-made ids.")
+    mode = BuildMode(**{name: settings.pop(name) for name in _MODE if name in settings})
+    options = BuildOptions(**settings, stretches=stretches)
+    return prepare(inputs, out, options, mode, files)
