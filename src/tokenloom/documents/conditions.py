@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError, choices
 from tokenloom.store.reader import Reader
-
-Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]
 

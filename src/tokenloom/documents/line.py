@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.store.cache import BlockCache, Job
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
-
-Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.documents.conditions import meeting
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
 from tokenloom.documents.spec import SHOWN, Choice, SelectSpec, SplitSpec, listed
@@ -43,8 +44,6 @@ log = logging.getLogger("tokenloom")
 LOGGED = 1_000  # documents of a selection that are logged one by one; others are listed in a file
 
 LISTED = 1 << 20  # documents of such a file, at most: about 30 bytes each
-
-Int64 = NDArray[np.int64]
 
 Bools = NDArray[np.bool_]
 

@@ -352,10 +352,7 @@ def describe_choice(
         return None
     if isinstance(choice, SplitSpec):
         name = None if shared is None else shared.name_of(choice)
-        plain: dict[str, Any] = (
-            unbind(choice) if name is None else {"split": name, "part": choice.part}
-        )
-        return plain
+        return unbind(choice) if name is None else {"split": name, "part": choice.part}
     plain = unbind(replace(choice, within=None))
     return {"kind": "select", **plain, "within": describe_choice(choice.within, shared)}
 

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.limits import limits
 from tokenloom.store.byte_source import ByteSource, checking, parallel_reads, read_exactly
 from tokenloom.store.cache import Job
@@ -29,8 +30,6 @@ from tokenloom.store.handles import Pending, Single, lock_of
 from tokenloom.store.shard import Array, OpenColumn, check_chunk
 
 Bytes = NDArray[np.uint8]
-
-Int64 = NDArray[np.int64]
 
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.store import coalesce
 from tokenloom.store.byte_source import (
@@ -27,8 +28,6 @@ from tokenloom.store.byte_source import (
     read_exactly,
 )
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
-
-Int64 = NDArray[np.int64]
 
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
 

@@ -40,6 +40,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Place
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
@@ -49,8 +50,6 @@ from tokenloom.store.fetch import FetchRules
 from tokenloom.store.reader import Reader
 
 Array = NDArray[Any]
-
-Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
 

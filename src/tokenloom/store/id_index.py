@@ -24,13 +24,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import id_text
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
-
-Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
 

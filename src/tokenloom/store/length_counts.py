@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import Int64
 from tokenloom.limits import limits
 from tokenloom.store.reader import Reader
-
-Int64 = NDArray[np.int64]
 
 
 class Doubling(NamedTuple):

@@ -18,14 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import Int64, grouped
 from tokenloom.errors import ConfigError
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
-
-Int64 = NDArray[np.int64]
 
 LOSS_VALUES = {"loss_mask": "0 or 1", "loss_weights": "0, or 1e-45 to 3.4e+38"}
 """What is allowed in a loss column, in words: weights are given as float32."""

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import distinct, grouped
+from tokenloom.arrays import Int64, distinct, grouped
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.shard import corrupt
-
-Int64 = NDArray[np.int64]
 
 Read = Callable[[int, int, int], NDArray[Any]]
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.arrays import distinct
+from tokenloom.arrays import Int64, distinct
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.limits import limits
 from tokenloom.store import coalesce
@@ -36,8 +36,6 @@ from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import PAGE_BYTES, OpenColumn, corrupt
-
-Int64 = NDArray[np.int64]
 
 DAMAGED = -2  # as in src/native/_payload.h
 

@@ -87,8 +87,7 @@ def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """What was kept for this identity, if it is there, whole, and ours."""
     parts = _recall(_path(kind, identity, VALUE), identity, 1)
     found = None if parts is None else parts.read([0])
-    value: dict[str, Any] | None = None if found is None else json.loads(found[0])
-    return value
+    return None if found is None else json.loads(found[0])
 
 
 def forget(kind: str, identity: Mapping[str, Any]) -> None:

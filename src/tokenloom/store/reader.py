@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, local_path, place
+from tokenloom.arrays import Int64
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
@@ -52,8 +53,6 @@ from tokenloom.store.handles import lazy, lock_of
 from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenColumn, OpenShard, are_plain, open_shard, read_checked
-
-Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]
 

@@ -88,8 +88,7 @@ class OpenColumn:
     def edges(self, first: int, last: int) -> list[int]:
         """First byte of chunks `first` to `last` in the file, as stored; `last` may be the end."""
         if self.starts is not None:
-            edges: list[int] = self.starts[first : last + 1].tolist()
-            return edges
+            return self.starts[first : last + 1].tolist()
         step = self.chunk_bytes + (zarr.CRC if self.codec == "crc32c" else 0)
         if not self.extent:
             return list(range(first * step, last * step + 1, step))

@@ -86,8 +86,7 @@ class Region(Single):
 
 
 def _address(array: NDArray[Any]) -> int:
-    place: int = array.__array_interface__["data"][0]
-    return place
+    return array.__array_interface__["data"][0]
 
 
 def _map(size: int) -> mmap.mmap:
