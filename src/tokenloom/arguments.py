@@ -1,6 +1,6 @@
 """Checks of arguments: words, numbers and names, each refused with its path.
 
-One idea: every argument comes through here, whether from Python, the command line or a description.
+Every argument comes through here, whether from Python, the command line or a description.
 All are held to the same rules, and every refusal reads alike: the path, the value found, what is
 allowed, and the near miss.
 

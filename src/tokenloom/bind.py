@@ -1,6 +1,6 @@
 """Plain JSON in, frozen dataclasses out, with every mistake named by its path.
 
-One idea: a frozen dataclass *is* the schema. ``bind`` walks the JSON along with the type hints and
+A frozen dataclass *is* the schema. ``bind`` walks the JSON along with the type hints and
 collects all problems before it raises, so a user can fix a file in one go::
 
     $.shards[3].tokens: found -1 (int), allowed: an integer >= 0

@@ -1,6 +1,6 @@
 """Runs from files and from plain data: run files, descriptions, and the settings of other trainers.
 
-One idea: whoever has settings calls one function, `load` for a file and `from_config` for a
+Whoever has settings calls one function, `load` for a file and `from_config` for a
 mapping, and is told what they were read as. A run file has sources by name; a description is what
 `Dataset.describe()` gives; anything else is looked up among the dialects of other trainers
 (`tokenloom.integrations.dialects`), and what such a file says beside its data is told, not

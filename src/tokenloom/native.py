@@ -1,6 +1,6 @@
 """Whether the compiled loops are available: `compiled` is the module `tokenloom._native`, or None.
 
-One idea: they affect speed only. Each has a NumPy twin (in `batch.cells`, `batch.paint`,
+They affect speed only. Each has a NumPy twin (in `batch.cells`, `batch.paint`,
 `layout.pack.packers`, `random.permute`, `mixture.merge`) that gives the same bytes. The twin runs
 where no compiler was found when tokenloom was installed, or where the environment sets
 ``TOKENLOOM_NATIVE=0``.

@@ -1,1 +1,1 @@
-"""Takes a store → gives the documents of a run, end to end on one line."""
+"""The documents of a run, end to end on one line."""

@@ -1,6 +1,6 @@
 """Conditions on document metadata: ``lang==en and year>=1999``. Nothing is passed to `eval`.
 
-One idea: a condition is a column, an operator and a value, and " and " joins conditions; that is
+A condition is a column, an operator and a value, and " and " joins conditions; that is
 the whole language. Numbers in the metadata compare as numbers, strings as strings (by code point),
 booleans by name. A document that lacks the column, or has a list there, meets no condition.
 Quote a value that contains ``=``, ``<``, ``>``, quotes or " and ".

@@ -1,6 +1,6 @@
 """The line of tokens: documents end to end, all of a store or some of them.
 
-One idea: a layout only ever cuts one line. An *address* is a position on it. `WholeLine` is the
+A layout only ever cuts one line. An *address* is a position on it. `WholeLine` is the
 line of a store as it lies on disk; `ChosenLine` strings chosen documents together, so a split or a
 selection is cut exactly like a store, and no layout knows the difference. The two differ in where
 their tokens lie in the store (`to_store`); reading them is the same.

@@ -1,4 +1,4 @@
-"""Takes URLs of objects in buckets → gives their bytes, checked, several at a time.
+"""The bytes of objects in buckets, checked, several at a time.
 
 Nothing here knows what a token is. `client` is the one door to the network.
 """

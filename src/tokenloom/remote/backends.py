@@ -1,6 +1,6 @@
 """One request to one bucket, once: through obstore, or through fsspec where obstore has no scheme.
 
-One idea: a backend answers or raises whatever its library raises, and never tries again; `client`
+A backend answers or raises whatever its library raises, and never tries again; `client`
 decides what that means. So both libraries, and a test's own backend, get the same deadlines,
 retries, counts and messages.
 

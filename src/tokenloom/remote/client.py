@@ -1,6 +1,6 @@
 """The one door to the network: requests with a deadline, tried again, counted, several at a time.
 
-One idea: a request either gives exactly the bytes asked for, of the object asked for, within its
+A request either gives exactly the bytes asked for, of the object asked for, within its
 deadline, or an error that says what to do. What a failure means is decided in `failures`; what is
 worth it is asked again after a pause that doubles. Its jitter is a function of the request, so that
 requests which failed together are not asked again together, and a test sees the same pauses.

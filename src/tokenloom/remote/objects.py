@@ -1,6 +1,6 @@
 """Inputs in buckets: which objects a URL names, and a file that is read in ranges wherever it is.
 
-One idea: whoever reads an input asks for bytes [start, stop) and gets exactly those, of the object
+Whoever reads an input asks for bytes [start, stop) and gets exactly those, of the object
 that was listed: each request carries its etag, and the answer's size and etag are compared. No
 object is ever in memory as a whole, and nothing but its URL, size and etag travels to a worker,
 which reaches the bucket with the credentials of its own environment.

@@ -1,6 +1,6 @@
 """A store in a bucket, read where it is.
 
-One idea: an object of a published store never changes, and every answer proves it. The manifest
+An object of a published store never changes, and every answer proves it. The manifest
 promises the size of each file, and each answer says how large its object is; the etag of the first
 answer goes along with every later request as a condition, and is compared with the answer, since
 some servers ignore conditions. So opening asks for a listing and the manifest, and for no file.

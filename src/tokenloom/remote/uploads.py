@@ -1,6 +1,6 @@
 """`Files` in a bucket: what is being written waits here, and is published by uploads.
 
-One idea: *spool locally, publish by upload*. A file under a temporary name is an unnamed file of
+*Spool locally, publish by upload*. A file under a temporary name is an unnamed file of
 this machine (in ``TMPDIR``; never more than one shard, and nothing is left of it when the process
 ends, however it ends). A shard that gets its name is uploaded file by file, in a fixed order, each
 under the condition that its name is free, and its commit record last: before that the shard does

@@ -1,4 +1,4 @@
-"""Takes documents of token ids → gives bytes on disk, and from there any range of them, checked.
+"""Documents of token ids as bytes on disk, and any range of them from there, checked.
 
 One seam to write through (`files`), one to read through (`byte_source`).
 """

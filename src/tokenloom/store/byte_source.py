@@ -1,6 +1,6 @@
 """The seam through which a store is read: `size(name)` and `read(ranges)`, nothing else.
 
-One idea: a request carries *all* its ranges at once, over all files of the store, so that an
+A request carries *all* its ranges at once, over all files of the store, so that an
 object store can issue them together, a test can count them, and a fault can be injected in one
 place. `LocalSource` answers with `preadv` (a plain `pread` where that is missing).
 

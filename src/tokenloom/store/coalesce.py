@@ -1,6 +1,6 @@
 """Which reads serve which requests: a pure plan over integers, made before any byte moves.
 
-One idea: all files of a store lie on one line of addresses, ``file << 40 | byte``; a request is a
+All files of a store lie on one line of addresses, ``file << 40 | byte``; a request is a
 range on it. Sorting, de-duplicating, merging and cutting are then array operations on one axis,
 and ranges of two files can never merge because no file reaches 2^40 bytes.
 

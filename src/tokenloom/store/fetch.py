@@ -1,6 +1,6 @@
 """One coalesced request: plan, read, check, and put the answers back in the order asked.
 
-One idea: a chunk that must be checked is just one more range of the request. The planner merges
+A chunk that must be checked is just one more range of the request. The planner merges
 it with the ranges that touch it, one call reads everything, and a range is delivered only after
 every chunk below it agreed with its crc32c. All counts are taken here, from that one call.
 

@@ -1,6 +1,6 @@
 """The seam through which everything is written: a dozen calls, so that each of them can fail.
 
-One idea: nothing outside this module creates, renames or removes a file of a store. Tests put a
+Nothing outside this module creates, renames or removes a file of a store. Tests put a
 `Files` in between that fails, kills the process, or forgets unsynced bytes at the N-th call
 (`tokenloom.testing`), and prove that a reader never sees a partial store.
 

@@ -1,6 +1,6 @@
 """Handles: what a copy and a fork do to things that own a lock, a descriptor or a thread.
 
-One idea: there is one of each. A copy of such a thing is made anew from what describes it (a path,
+There is one of each. A copy of such a thing is made anew from what describes it (a path,
 a capacity), or refused (`Single`); a copied descriptor would be closed twice, and the second time
 it belongs to somebody else.
 

@@ -1,6 +1,6 @@
 """The hash of every document, and the digest of a store that is made of them.
 
-One idea: the identity of content is built from documents, so neither the stored dtype nor how
+The identity of content is built from documents, so neither the stored dtype nor how
 documents are divided into shards, nor who wrote them, can change it::
 
     document ──xxh3_128──▶ record ──sha256 of 65,536 records──▶ group ──sha256──▶ digest

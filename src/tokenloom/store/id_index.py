@@ -1,6 +1,6 @@
 """From the id of a document to its number, by reading one page of a shard.
 
-One idea: ids are spread over *buckets* by a hash, and a bucket is a page of 4 KiB. Whoever looks
+Ids are spread over *buckets* by a hash, and a bucket is a page of 4 KiB. Whoever looks
 for an id reads the page of its bucket and has the answer; a page that overflows (few do, unless
 many documents share an id) names the page that carries on. The column ``id_index`` is uint64
 [pages, 512], and each page is an inner chunk, so it is checked whenever it is read::

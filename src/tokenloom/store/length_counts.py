@@ -1,6 +1,6 @@
 """How many documents have each length: exact percentiles without listing all lengths.
 
-One idea: what is asked of lengths (percentiles, extremes, a mean) follows from the number of
+What is asked of lengths (percentiles, extremes, a mean) follows from the number of
 documents of every length, and there are far fewer lengths than documents. Offsets are read a piece
 at a time, counted and forgotten.
 

@@ -1,6 +1,6 @@
 """Where documents start, and which document holds a token, without loading all offsets.
 
-One idea: the offsets of a shard are read in chunks, each kept in the block cache with one entry
+The offsets of a shard are read in chunks, each kept in the block cache with one entry
 more than it has documents, so that both ends of a document are in one chunk. Which chunk a token
 belongs to is told by a directory, the first offset of every chunk, made when a shard is first asked
 for an address. Requests are grouped by chunk, so cost is Python per chunk, not per document.

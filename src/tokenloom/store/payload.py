@@ -1,6 +1,6 @@
 """Files of tokens that the compiled loops read in place: from a map, or with `pread`.
 
-One idea: a row that no cache could serve needs no buffer of its own. Where its tokens lie (file,
+A row that no cache could serve needs no buffer of its own. Where its tokens lie (file,
 place, length) is worked out for a whole group of batches (`Payloads.find`); the loop that fills a
 batch then copies and widens them from there. What was not compared with its checksum yet is
 compared on the way, page by page. The checksums of the pages of a shard are read when the first of

@@ -1,6 +1,6 @@
 """Tokens by address: any ranges of any per-token column of a store.
 
-One idea: the store is one line of tokens, shard after shard, and a request is any list of ranges
+The store is one line of tokens, shard after shard, and a request is any list of ranges
 on that line. This module turns them into ranges inside shards, leaves the reading to
 `tokenloom.store.fetch`, keeps decoded blocks, and adds up the counts.
 

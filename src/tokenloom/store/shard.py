@@ -1,6 +1,6 @@
 """One shard, opened: where each column's bytes lie, and which of them have been checked.
 
-One idea: a chunk of a column is checked against its crc32c the first time this process reads it,
+A chunk of a column is checked against its crc32c the first time this process reads it,
 and the fact is remembered in a bitmap (``verify="first"``); over a network, it is checked every
 time. A shard is opened when first touched: its commit record must be the very bytes that the
 manifest names.

@@ -1,6 +1,6 @@
 """Page-aligned read buffers that are used again.
 
-One idea: a fresh buffer of 512 KiB costs 128 page faults, which is more than copying into it;
+A fresh buffer of 512 KiB costs 128 page faults, which is more than copying into it;
 and where it is placed decides the speed of `preadv`. On some CPUs a destination that lies less than
 64 bytes after its file offset modulo the page makes the copy 5 times slower (2.7 against 14.1
 GB/s here; that is just where `np.empty` puts large arrays). So large buffers are anonymous

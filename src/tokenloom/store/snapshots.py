@@ -1,6 +1,6 @@
 """Which snapshot of a store is current, and whether its files are there.
 
-One idea: the highest numbered manifest is the store. Opening reads that one file and compares
+The highest numbered manifest is the store. Opening reads that one file and compares
 the size of every file it names, so that a cut or missing file is found now and not at step 340;
 no token, no offset and no commit record is read (but for shards beyond that manifest, which belong
 to a snapshot that is unfinished or lost, and are told).

@@ -1,6 +1,6 @@
 """Every byte of a snapshot, read again and compared with what was published.
 
-One idea: first each file against its sha256, then the meaning of what the files hold: offsets
+First each file against its sha256, then the meaning of what the files hold: offsets
 run forwards and end at the token count, ids are inside the vocabulary, and everything that is
 derived from tokens and metadata (hashes, digest, counts, index, checksums of pages) is derived
 again and compared. The second half finds stores that were *written* wrong, with right checksums

@@ -1,6 +1,6 @@
 """Documents in, one committed shard out; shards in, one published manifest out.
 
-One idea: every byte is written once, in order, and hashed while it passes: the documents, the
+Every byte is written once, in order, and hashed while it passes: the documents, the
 pages, the chunks and the file. Memory is one inner chunk per column (plus the shard's metadata
 lines), whatever the size of the shard. Nothing has its final name before it is whole: a shard is
 renamed into place after its commit record and everything beside it is durable.
