@@ -333,3 +333,12 @@ def test_the_time_of_a_loader_runs_from_its_first_step(store):
         next(loader)
         assert loader.stats().seconds > 0
         assert loader.stats().cells_per_second > 0
+
+
+def test_a_schedule_entry_inside_a_step_begins_with_the_next_one(tmp_path):
+    store = tl.build(
+        [{"input_ids": list(range(60))}], tmp_path / "s", tokenizer=None, vocab_size=60
+    )
+    schedule = [(0, 1), (2, 10), (5, 3), (8, 4)]  # the step of ten rows passes two entries
+    with tl.Loader(store.windows(2), schedule) as loader:
+        assert [len(batch) for batch in loader][:6] == [1, 1, 10, 4, 4, 4]

@@ -103,3 +103,17 @@ def test_the_published_read_counts_come_out():
             rows = order.map((np.arange(request) + step * request) % n)
             reads += 1 + int((np.diff(np.unique(rows)) > 1).sum())
         assert reads == table["results"][strategy]["tensorstore_reads_issued"], strategy
+
+
+@pytest.mark.parametrize("perm_type", PERM_TYPES.values())
+def test_places_of_many_epochs_are_those_asked_epoch_by_epoch(tmp_path, perm_type):
+    """A few places in each of many epochs are looked up without a table of each epoch."""
+    store = tl.build(
+        [{"input_ids": list(range(68))}], tmp_path / "s", tokenizer=None, vocab_size=68
+    )
+    run = store.windows(4).shuffle(perm_type=perm_type).seed(5).epochs(400)
+    scattered = run.batch(np.arange(3, 17 * 400, 17)).tokens
+    for epoch in (0, 1, 7, 399):
+        whole = run.batch(np.arange(17 * epoch, 17 * epoch + 17)).tokens
+        assert scattered[epoch].tolist() == whole[3].tolist()
+        assert sorted(whole[:, 0].tolist()) == list(range(0, 68, 4))
