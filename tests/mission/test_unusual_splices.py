@@ -104,3 +104,11 @@ def test_starts_near_the_ends_are_doubled_only_where_a_document_asks_for_it():
     assert times[0].min() > 0
     assert times[0].max() > 1
     assert times[1].tolist() == [1] * 17
+
+
+def test_a_grid_reaches_from_the_first_choice_to_the_last():
+    with ToyStore(numbered([[12]], 20)) as toy:
+        run = toy.store.splice(8, content_length=4, grid=(3, 2), sampler="enumerate")
+        spans = run.shuffle(False).spans(range(len(run)))
+    shown = sorted(zip(spans.start.tolist(), spans.at.tolist(), strict=True))
+    assert shown == [(0, 0), (0, 4), (4, 0), (4, 4), (8, 0), (8, 4)]
