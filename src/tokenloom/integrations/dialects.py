@@ -27,8 +27,6 @@ from tokenloom.integrations.levanter.lm_data import ABSENT, is_lm_data, lm_from_
 from tokenloom.integrations.levanter.mapping import OUTSIDE, is_splice_config, splice_from_config
 from tokenloom.integrations.trainer import KEYS, packing_settings
 
-__all__ = ["Dialect", "dialect_of"]
-
 Plain = Mapping[str, Any]
 
 Made = tuple[Dataset, list[str]]

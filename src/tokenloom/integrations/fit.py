@@ -18,8 +18,6 @@ from tokenloom.store.format import MAX_ID
 from tokenloom.tokenizer.spec import resolve
 from tokenloom.tokenizer.vocabulary import first_difference
 
-__all__ = ["check_embedding", "check_tokenizer", "embedding_rows"]
-
 
 def check_embedding(where: str, runs: Mapping[str, Dataset], model: Any) -> None:
     """Refuse runs with ids that a model has no embedding for.

@@ -17,8 +17,6 @@ from tokenloom.errors import StateError, StoreError, warn
 from tokenloom.loader.state import read_state, write_state
 from tokenloom.store.files import LOCAL
 
-__all__ = ["newest_checkpoint", "state_in", "steps_in", "write_place"]
-
 STATE = "tokenloom.json"
 
 TRAINER_STATE = "trainer_state.json"

@@ -47,17 +47,6 @@ from tokenloom.batch.cells import new_array
 from tokenloom.errors import ConfigError, InputError, MissingExtra, choices, warn
 from tokenloom.integrations.hf.texts import log_once, special_ids
 
-__all__ = [
-    "PADDING",
-    "Collator",
-    "Feature",
-    "checked_limit",
-    "checked_multiple",
-    "pad_instead",
-    "read_rows",
-    "row_width",
-]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Feature:

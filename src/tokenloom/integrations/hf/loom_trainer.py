@@ -53,18 +53,6 @@ if TYPE_CHECKING:
 else:
     _InFront = object  # it goes in front of any Trainer, and has no base of its own
 
-__all__ = [
-    "Attached",
-    "LoomMixin",
-    "LoomTrainer",
-    "PassEnds",
-    "RunMethods",
-    "TrainerEvaluation",
-    "are_runs",
-    "attach",
-    "placeholder",
-]
-
 
 class TrainerEvaluation(TrainerCallback):  # type: ignore[misc]
     """Evaluates the model every few steps of ``trainer.train()``.

@@ -30,8 +30,6 @@ from tokenloom.errors import ConfigError, warn
 from tokenloom.evaluate.models import evaluation_mode
 from tokenloom.quality.leaks import AloneReport, LeakReport, alone_probe, leak_probe
 
-__all__ = ["OFFERED", "PackingReport", "check_packing", "choose_contract"]
-
 OFFERED = ("hf", "sdpa", "flash")  # contracts that models of transformers take
 
 LENGTHS = ((13, 7, 20, 8), (9, 21, 5, 13))  # documents of the two rows of 48 cells

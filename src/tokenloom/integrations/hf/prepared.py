@@ -23,8 +23,6 @@ from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset
 from tokenloom.loader.passes import LoopPlace, Passes, StepReader, Turn
 
-__all__ = ["PreparedLoader", "prepare"]
-
 
 class PreparedLoader(StepDataLoader):
     """A `StepDataLoader` that tells Accelerate where it is; made by `prepare`."""

@@ -26,18 +26,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError, TokenizerError, choices, warn
 from tokenloom.tokenizer.find import USUAL_NAMES
 
-__all__ = [
-    "EncodedTexts",
-    "SpecialIds",
-    "log_once",
-    "read_documents",
-    "read_texts",
-    "special_ids",
-    "specials_to_add",
-    "token_ids",
-    "warn_once",
-]
-
 log = logging.getLogger("tokenloom")
 
 

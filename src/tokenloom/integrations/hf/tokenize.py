@@ -54,14 +54,6 @@ from tokenloom.layout.pack.slices import (
 from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
 
-__all__ = [
-    "STRATEGIES",
-    "BlockOptions",
-    "BlockReport",
-    "block_report",
-    "block_tokenize",
-]
-
 # The names of this function → the strategies of `layout.pack.packers`, which mean something else:
 # there "best_fit" places documents as they arrive, here the longest come first.
 STRATEGIES = {

@@ -29,8 +29,6 @@ from tokenloom.integrations.torch.parts import StepDataset, StepKey
 from tokenloom.loader.passes import LoopPlace, Passes, StepReader
 from tokenloom.loader.prefetch import log
 
-__all__ = ["EvalFeed", "MicroSteps", "TrainFeed", "refuse_endless", "step_loader"]
-
 Inputs = dict[str, Any]
 
 

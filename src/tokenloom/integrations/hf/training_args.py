@@ -18,8 +18,6 @@ from tokenloom.loader.passes import Passes
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.ranks import Ranks, find_ranks
 
-__all__ = ["check_arguments", "ranks_of", "steps_in_all", "tell_dropped", "worker_settings"]
-
 
 class _Rule(NamedTuple):
     """A setting that cannot be honoured."""

@@ -36,8 +36,6 @@ from tokenloom.loader.passes import StepLoop, StepReader
 from tokenloom.loader.prefetch import log
 from tokenloom.order.schedule import Steps
 
-__all__ = ["GlobalBatches", "MeshShare", "batches", "process_table", "share_of"]
-
 
 class MeshShare(NamedTuple):
     """This process among those that hold different rows.

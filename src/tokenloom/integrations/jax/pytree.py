@@ -16,8 +16,6 @@ import jax
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.named import Folded
 
-__all__ = ["LEAVES"]
-
 LEAVES = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids")
 
 """The names of the leaves: what ``jax.tree.map(f, batch)`` gives as a dict."""

@@ -30,8 +30,6 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.api.origin import settings_of_file
 from tokenloom.errors import ConfigError
 
-__all__ = ["AsyncRows", "LmRow", "async_dataset"]
-
 
 class LmRow(NamedTuple):
     """An example for Levanter.

@@ -32,16 +32,6 @@ from tokenloom.order.shuffle import Shuffle, parse_shuffle, rebuild_shuffle
 from tokenloom.order.spec import SourceConfig
 from tokenloom.random.keys import check_seed
 
-__all__ = [
-    "FURTHER",
-    "SpliceMultiDocumentLMConfig",
-    "SpliceSingleDocumentLMConfig",
-    "keywords",
-    "make_splices",
-    "recommended",
-    "setting_names",
-]
-
 MAX_ID = (1 << 31) - 1
 
 SUBSET = ("restrict_to_training_subset", "max_train_batches", "initial_batch_size", "seq_len")

@@ -29,8 +29,6 @@ from tokenloom.order.shuffle import BlockShuffle, FullShuffle, Shuffle
 from tokenloom.random.keys import check_seed
 from tokenloom.random.levanter import split, subkeys
 
-__all__ = ["BatchSizes", "ContinuedRun", "continue_run", "stages_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:

@@ -31,8 +31,6 @@ from tokenloom.order.shuffle import BlockShuffle, Shuffle, parse_shuffle, rebuil
 from tokenloom.random.levanter import split, subkeys
 from tokenloom.random.permute import check_perm_type
 
-__all__ = ["ABSENT", "is_lm_data", "lm_from_config"]
-
 ABSENT = ("max_train_batches", "num_validation_sequences", "cache_options")
 
 """Keys that Levanter's trainer uses and a run has no use for; they are told."""

@@ -33,8 +33,6 @@ from tokenloom.integrations.levanter.sources import (
     UrlSingleDatasetLMConfig,
 )
 
-__all__ = ["OUTSIDE", "base_of", "frame_of", "is_splice_config", "splice_from_config"]
-
 T = TypeVar("T")
 
 Constructor = Callable[..., Dataset]

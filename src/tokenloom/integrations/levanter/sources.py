@@ -36,18 +36,6 @@ from tokenloom.errors import (
 )
 from tokenloom.tokenizer.spec import resolve
 
-__all__ = [
-    "Base",
-    "LMMixtureDatasetConfig",
-    "StorePlace",
-    "TextLmDatasetFormat",
-    "UrlDatasetSourceConfig",
-    "UrlSingleDatasetLMConfig",
-    "build_caches",
-    "find_place",
-    "open_or_build",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextLmDatasetFormat:

@@ -18,8 +18,6 @@ import torch
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["RowPart", "check_part", "context_slice"]
-
 CELLS = (
     "inputs",
     "targets",

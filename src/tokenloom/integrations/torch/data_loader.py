@@ -30,8 +30,6 @@ from tokenloom.loader.passes import LoopPlace, StepReader, Turn
 from tokenloom.loader.state import flat_state
 from tokenloom.loader.steps import no_dataset
 
-__all__ = ["Stateful", "StepDataLoader", "dataloader", "stateful"]
-
 
 class _Loads(Protocol):
     def state_dict(self) -> dict[str, Any]: ...

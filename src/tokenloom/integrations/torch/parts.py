@@ -20,8 +20,6 @@ from tokenloom.integrations.torch.context import RowPart, check_part, context_sl
 from tokenloom.loader.passes import LoopPlace, Passes, StepReader, Turn
 from tokenloom.loader.state import flat_state
 
-__all__ = ["StepDataset", "StepKey", "StepSampler"]
-
 
 class StepKey(NamedTuple):
     """Which step: what a sampler yields and a dataset answers."""
