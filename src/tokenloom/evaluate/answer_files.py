@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 
-__all__ = ["AnswerFile", "gathered", "kind_in", "packed", "unpacked"]
-
 ABOUT = "about"
 
 FORMAT = 2

@@ -28,8 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.arguments import check_between, integer, number, wrong
 from tokenloom.errors import ConfigError
 
-__all__ = ["Decoding", "TokenScores", "token_scores"]
-
 Float64 = NDArray[np.float64]
 
 SLACK = 1e-6  # how much less than top_p is enough

@@ -18,8 +18,6 @@ from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.store.hashes import stored_hashes
 
-__all__ = ["PINNED", "content_hash", "documents_of", "one_document_rows"]
-
 PINNED: dict[str, Any] = {
     "strategy": "one_doc",
     "overflow": "split",

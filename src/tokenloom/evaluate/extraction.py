@@ -26,8 +26,6 @@ from tokenloom.evaluate.probabilities import draws_needed, log_threshold
 from tokenloom.random.keys import draws as words_of
 from tokenloom.random.keys import key
 
-__all__ = ["Contrast", "Extraction", "Interval", "WindowScores", "contrast", "drawn_means"]
-
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 

@@ -21,8 +21,6 @@ from tokenloom.page.charts import heat
 from tokenloom.page.markup import Markup
 from tokenloom.page.standalone import DRAWN, Panel, standalone
 
-__all__ = ["heat_map", "most_remembered", "power", "pz_colours", "pz_map"]
-
 Float64 = NDArray[np.float64]
 
 LOWEST = 16  # of P(z) of 10^-LOWEST and less nobody tells differences

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["Learned", "LearnedDocument", "learned"]
-
 
 class LearnedDocument(NamedTuple):
     """The curve of one document.

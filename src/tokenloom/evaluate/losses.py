@@ -37,8 +37,6 @@ from tokenloom.evaluate.scoring import (
 )
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
-__all__ = ["Losses", "evaluate"]
-
 PENDING = 1 << 18  # tokens that are kept before they are added up
 
 

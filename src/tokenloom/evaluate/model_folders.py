@@ -20,8 +20,6 @@ from tokenloom.arguments import local_path
 from tokenloom.errors import InputError, MissingExtra
 from tokenloom.store.files import LOCAL
 
-__all__ = ["load_local", "model_fingerprint"]
-
 CONFIG = "config.json"
 
 MOST = 1 << 24  # bytes of a configuration

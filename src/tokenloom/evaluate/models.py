@@ -33,8 +33,6 @@ from tokenloom.arguments import wrong_type
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 
-__all__ = ["NO_TARGET", "JudgedRows", "Scorer", "evaluation_mode", "in_jax", "scorer_of"]
-
 Int32 = NDArray[np.int32]
 
 NO_TARGET = -100  # in `JudgedRows.targets`: nothing is judged there

@@ -27,8 +27,6 @@ from tokenloom.errors import ConfigError, plural
 from tokenloom.limits import limits
 from tokenloom.progress import Progress
 
-__all__ = ["Overlap", "Shared", "overlap"]
-
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 

@@ -26,8 +26,6 @@ from tokenloom.page.charts import SERIES, lines, series
 from tokenloom.page.standalone import DRAWN, Panel, standalone
 from tokenloom.store.files import LOCAL, replace_file
 
-__all__ = ["FILE", "Periodic", "curves", "flat", "read_records"]
-
 FILE = "results.jsonl"
 
 APART = {"by", "documents", "settings", "intervals"}  # of an answer: many, or no figures

@@ -27,8 +27,6 @@ from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.models import NO_TARGET, JudgedRows, scorer_of
 from tokenloom.random.keys import draws, key
 
-__all__ = ["PositionReport", "check_position_invariance"]
-
 KINDS = ("moved", "after filler", "both")
 
 

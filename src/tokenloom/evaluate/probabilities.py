@@ -25,8 +25,6 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, token_scores
 
-__all__ = ["draws_needed", "log_pz", "log_threshold", "longest_suffix"]
-
 Float64 = NDArray[np.float64]
 
 TINY = -18.0  # below this log P(z), log1p(-P(z)) is -P(z) to the last bit

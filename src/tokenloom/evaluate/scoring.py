@@ -42,19 +42,6 @@ from tokenloom.loader.loader import Loader
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.progress import Progress
 
-__all__ = [
-    "AXES",
-    "DOUBLING",
-    "SOURCE",
-    "Judged",
-    "Range",
-    "TokenPlaces",
-    "bin_name",
-    "judged_batches",
-    "places",
-    "trained_targets",
-]
-
 Int32 = NDArray[np.int32]
 
 Int64 = NDArray[np.int64]

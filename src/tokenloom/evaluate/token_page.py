@@ -26,8 +26,6 @@ from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import share
 from tokenloom.page.token_cells import directed, extra_classes, whole_letters
 
-__all__ = ["TokenPage", "surprise_legend", "token_page"]
-
 SURPRISING = 12.0  # nats at which a token has the strongest colour
 
 

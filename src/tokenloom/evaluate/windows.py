@@ -28,8 +28,6 @@ from tokenloom.evaluate.probabilities import longest_suffix
 from tokenloom.evaluate.scoring import Judged, Range, judged_batches
 from tokenloom.layout.splice.spec import SpliceSpec
 
-__all__ = ["pz", "window_run"]
-
 
 def window_run(
     documents: Documents, *, prefix: int = 50, suffix: int = 50, stride: int = 5, offset: int = 0

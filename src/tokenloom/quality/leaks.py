@@ -34,8 +34,6 @@ from tokenloom.batch.attention import stretches, to_numpy
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import draws, key
 
-__all__ = ["AloneReport", "LeakReport", "Probe", "Seen", "alone_probe", "leak_probe"]
-
 Array = NDArray[Any]
 
 Int64 = NDArray[np.int64]

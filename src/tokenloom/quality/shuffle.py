@@ -43,28 +43,6 @@ from numpy.typing import NDArray
 from tokenloom.arguments import check_between
 from tokenloom.errors import ConfigError
 
-__all__ = [
-    "BATCH",
-    "SOURCES",
-    "ShuffleQuality",
-    "batch_parity_sd",
-    "bit_correlation",
-    "blocks_per_group",
-    "check_sizes",
-    "distinct_difference_share",
-    "fair",
-    "fair_blocks",
-    "fixed_points",
-    "interleave_chi2",
-    "inversion_fraction",
-    "mean_abs_displacement_norm",
-    "mean_block_jump",
-    "mean_source_block_run_length",
-    "measure",
-    "same_block_transition_rate",
-    "spearman_rho",
-]
-
 Int64 = NDArray[np.int64]
 
 BATCH = 128  # rows of the batches whose make-up is measured: large ones hide what small ones show

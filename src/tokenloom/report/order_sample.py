@@ -34,8 +34,6 @@ from tokenloom.quality.shuffle import (
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 
-__all__ = ["PATTERN", "RANDOM", "STORED", "TINY", "WINDOWS", "OrderLook", "look_at_order"]
-
 Int64 = NDArray[np.int64]
 
 WINDOW, SOME = 1024, 16  # neighbouring indices, and how many such windows
