@@ -20,7 +20,7 @@ from benchmarks.clock import Case, Row, Table, against, interleave, rate, want
 from benchmarks.stores import documents, write_shard
 from tokenloom.store import format as fmt
 from tokenloom.store.hashes import hash_ids
-from tokenloom.store.shard import PageSums
+from tokenloom.store.shard import ChunkSums
 
 __all__ = ["SIZES", "run"]
 
@@ -104,7 +104,7 @@ def _checksums(ids: np.ndarray) -> None:
 
 
 def _page_checksums(ids: np.ndarray) -> None:
-    sums = PageSums()
+    sums = ChunkSums()
     sums.append(ids.view(np.uint8))
     sums.close()
 

@@ -20,9 +20,9 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
-from tokenloom.store import zarr
 from tokenloom.store.hashes import DocumentHasher
 from tokenloom.store.loss_counts import LossCounter
+from tokenloom.store.shard import ChunkSums
 
 Array = NDArray[Any]
 
@@ -212,28 +212,3 @@ def _derived(
     hashes.append(hasher.update(np.empty(0, line.dtype))[1])
     counts.append(np.array([counter.total], np.uint32))
     return _Derived(np.concatenate(hashes), np.concatenate(counts), sums.close())
-
-
-class ChunkSums:
-    """The crc32c of every chunk of bytes that come in pieces.
-
-    Args:
-        size: bytes of a chunk.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size, self._rest = size, np.empty(0, np.uint8)
-        self._sums: list[int] = []
-
-    def append(self, raw: NDArray[np.uint8]) -> None:
-        """The next bytes."""
-        whole = np.concatenate([self._rest, raw]) if len(self._rest) else raw
-        end = len(whole) // self._size * self._size
-        self._sums += map(zarr.crc32c, whole[:end].reshape(-1, self._size))
-        self._rest = whole[end:]
-
-    def close(self) -> Array:
-        """All checksums; that of a short last chunk, too."""
-        if len(self._rest):
-            self._sums.append(zarr.crc32c(self._rest))
-        return np.array(self._sums, np.uint32)

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.foreign.companion import (
-    ChunkSums,
     Companion,
     InMemory,
     derive,
@@ -47,7 +46,7 @@ from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
-from tokenloom.store.shard import PAGE_BYTES
+from tokenloom.store.shard import PAGE_BYTES, ChunkSums
 
 Array = NDArray[Any]
 

@@ -275,29 +275,33 @@ def _read_whole(source: ByteSource, root: str, name: str) -> bytes:
     return raw.tobytes()
 
 
-class PageSums:
-    """The crc32c of every page of bytes that come in pieces."""
+class ChunkSums:
+    """The crc32c of every chunk of bytes that come in pieces.
 
-    def __init__(self) -> None:
-        self._sums: list[int] = []
-        self._tail = np.empty(0, np.uint8)  # less than a page
+    Args:
+        size: bytes of a chunk; that of a page, if not given.
+    """
+
+    def __init__(self, size: int = PAGE_BYTES) -> None:
+        self._size, self._sums = size, list[int]()
+        self._tail = np.empty(0, np.uint8)  # less than a chunk
 
     def append(self, raw: NDArray[np.uint8]) -> None:
         """The next bytes."""
         if len(self._tail):
-            room = PAGE_BYTES - len(self._tail)
-            page, raw = np.concatenate([self._tail, raw[:room]]), raw[room:]
-            if len(page) < PAGE_BYTES:
-                self._tail = page
+            room = self._size - len(self._tail)
+            chunk, raw = np.concatenate([self._tail, raw[:room]]), raw[room:]
+            if len(chunk) < self._size:
+                self._tail = chunk
                 return
-            self._sums.append(zarr.crc32c(page))
-        whole = len(raw) // PAGE_BYTES * PAGE_BYTES
-        self._sums += map(zarr.crc32c, raw[:whole].reshape(-1, PAGE_BYTES))
+            self._sums.append(zarr.crc32c(chunk))
+        whole = len(raw) // self._size * self._size
+        self._sums += map(zarr.crc32c, raw[:whole].reshape(-1, self._size))
         self._tail = raw[whole:].copy()
 
-    def close(self) -> list[int]:
-        """All checksums; that of a short last page, too."""
+    def close(self) -> NDArray[np.uint32]:
+        """All checksums; that of a short last chunk, too."""
         if len(self._tail):
             self._sums.append(zarr.crc32c(self._tail))
             self._tail = np.empty(0, np.uint8)
-        return self._sums
+        return np.array(self._sums, np.uint32)

@@ -38,7 +38,7 @@ from tokenloom.store.loss_counts import LossCounter
 from tokenloom.store.metadata import id_text
 from tokenloom.store.payload import page_sums
 from tokenloom.store.reader import Reader
-from tokenloom.store.shard import PAGE_BYTES, PageSums
+from tokenloom.store.shard import PAGE_BYTES, ChunkSums
 
 SHARDS_AT_ONCE = 4  # in a bucket, where each has dozens of small requests
 
@@ -275,7 +275,7 @@ def _check_column(
             yield from _check_zarr_index(reader, number, name)
         if name == "crc32c":  # opening the shard has decoded it
             return
-        sha256, pages = hashlib.sha256(), PageSums()
+        sha256, pages = hashlib.sha256(), ChunkSums()
         watchers = _watchers(reader, number, name, where, lengths)
         for values in _values(reader, number, name, tick):
             if column.codec == "none":
@@ -387,7 +387,7 @@ def _check_rest(
     name: str,
     where: Place,
     sha256: hashlib._Hash,
-    pages: PageSums,
+    pages: ChunkSums,
     proven: set[str],
     tick: Tick,
 ) -> Iterator[str]:
@@ -403,7 +403,7 @@ def _check_rest(
     if sha256.hexdigest() == expected.sha256:
         tick(expected.bytes - done)
         proven.add(opened.file)
-    wrong = np.flatnonzero(np.array(pages.close(), np.uint32) != page_sums(reader, number, name))
+    wrong = np.flatnonzero(pages.close() != page_sums(reader, number, name))
     for page in wrong[:1].tolist():
         yield (
             f"{where.parent / 'page_crc32c'}: page {page} of {name} (bytes {page * PAGE_BYTES:,} "

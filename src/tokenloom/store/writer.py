@@ -29,7 +29,7 @@ from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
 from tokenloom.store.hashes import hash_columns, hash_ids
 from tokenloom.store.id_index import build_index
 from tokenloom.store.loss_counts import LossCounter
-from tokenloom.store.shard import PageSums
+from tokenloom.store.shard import ChunkSums
 
 Array = NDArray[Any]
 
@@ -73,7 +73,7 @@ class _ColumnWriter:
         self._sizes: list[int] = []
         self.length = 0
         self._crcs: list[int] = []
-        self._pages = PageSums()
+        self._pages = ChunkSums()
 
     def append(self, values: Array) -> None:
         values = np.ascontiguousarray(values, self._dtype)
@@ -133,7 +133,7 @@ class _ColumnWriter:
 
     def checksums(self) -> tuple[list[int], list[int]]:
         """The crc32c of every chunk and, of one that is stored as it is, of every page."""
-        return self._crcs, self._pages.close()
+        return self._crcs, self._pages.close().tolist()
 
 
 class ShardWriter:
