@@ -17,8 +17,6 @@ from tokenloom.cli.tables import screen, table
 from tokenloom.errors import ConfigError, plural
 from tokenloom.trace.answers import Example
 
-__all__ = ["at", "find", "where"]
-
 HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first_index")
 
 

@@ -17,8 +17,6 @@ from tokenloom.cluster import finish_build
 from tokenloom.errors import ConfigError, binary_size, plural
 from tokenloom.foreign.opened import is_ours
 
-__all__ = ["build", "convert", "export"]
-
 
 def build(arguments: argparse.Namespace) -> int:
     """Make a store, or one of parts: `tokenloom build`; `--part` is in `tokenloom.cli.part`."""
@@ -27,7 +25,7 @@ def build(arguments: argparse.Namespace) -> int:
         raise ConfigError("--executor, --finish: found both, allowed: one of them.")
     began = time.perf_counter()
     if arguments.finish:
-        del settings["workers"]
+        settings.pop("workers", None)
         store = finish_build(arguments.inputs, arguments.out, **settings)
     else:
         quiet = False if arguments.quiet else None

@@ -14,8 +14,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.inspect.diff import diff as compared
 from tokenloom.runfiles.written import save
 
-__all__ = ["diff", "digest", "edit"]
-
 
 def digest(arguments: argparse.Namespace) -> int:
     """Print an identity: `tokenloom digest`."""

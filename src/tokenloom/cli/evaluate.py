@@ -28,8 +28,6 @@ from tokenloom.evaluate.model_folders import load_local, model_fingerprint
 from tokenloom.evaluate.token_page import TokenPage, token_page
 from tokenloom.evaluate.windows import pz
 
-__all__ = ["evaluate"]
-
 CONTROL = "control"
 
 

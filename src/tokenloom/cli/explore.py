@@ -18,8 +18,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.explore.server import Server, serve
 from tokenloom.explore.session import Session
 
-__all__ = ["explore"]
-
 
 def explore(arguments: argparse.Namespace) -> int:
     """Serve the pages of one run or two until Ctrl-C: `tokenloom explore`."""

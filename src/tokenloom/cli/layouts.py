@@ -21,8 +21,6 @@ from tokenloom.inspect.splices import Listing, triples
 from tokenloom.layout.pack.compare import PackingChoice
 from tokenloom.limits import limits
 
-__all__ = ["count_splices", "list_splices", "pack_plan"]
-
 SELECTING = ("num_docs", "doc_index", "doc_select_mode", "min_doc_length", "max_doc_length")
 
 COLUMNS = ("index", "epoch", "document", "t", "s")

@@ -14,34 +14,10 @@ from typing import Any
 from tokenloom.errors import ConfigError, plural
 from tokenloom.ingest.cluster.drive import build_part
 
-__all__ = ["part", "settings_of"]
-
-_PASSED_ON = (
-    "text_key",
-    "id_key",
-    "ids_key",
-    "metadata_keys",
-    "filter",
-    "transform",
-    "chat",
-    "chat_template",
-    "train_on",
-    "template_args",
-    "on_error",
-    "encoding",
-    "errors",
-    "vocab_size",
-    "add_bos",
-    "add_eos",
-    "strict",
-    "parse_special",
-    "engine",
-    "verify_all",
-    "workers",
-    "append",
-    "overwrite",
-    "duplicates",
-)
+NO_SETTINGS = {  # of the command, or with another name or form in `tokenloom.build`
+    *("command", "work", "json", "debug", "quiet", "inputs", "out"),
+    *("part", "finish", "executor", "column"),
+}
 
 
 def part(arguments: argparse.Namespace) -> int:
@@ -69,13 +45,10 @@ def part(arguments: argparse.Namespace) -> int:
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a command line says about a build, with the names of `tokenloom.build`."""
-    settings: dict[str, Any] = {name: getattr(arguments, name) for name in _PASSED_ON}
-    for name in ("chunk_tokens", "shard_tokens", "max_record_bytes", "stretches"):
-        if getattr(arguments, name) is not None:
-            settings[name] = getattr(arguments, name)
-    for name in ("bos", "eos", "pad"):
-        if getattr(arguments, name) is not None:
-            settings[name] = _special(getattr(arguments, name))
+    given = {name: one for name, one in vars(arguments).items() if one is not None}
+    settings = {name: one for name, one in given.items() if name not in NO_SETTINGS}
+    for name in {"bos", "eos", "pad"} & given.keys():
+        settings[name] = _special(given[name])
     if arguments.column:
         settings["columns"] = dict(item.partition(":")[::2] for item in arguments.column)
     return settings | {"tokenizer": arguments.tokenizer}

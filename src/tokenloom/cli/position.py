@@ -18,8 +18,6 @@ from tokenloom.loader.loader import Loader
 from tokenloom.loader.state import check_state, latest_state
 from tokenloom.order.schedule import Steps
 
-__all__ = ["plan", "state", "time_words"]
-
 PLAN_HEADS = ("name", "rows", "share", "tokens", "fill", "epochs")
 
 SIMULATED = 1000  # steps of the forecast

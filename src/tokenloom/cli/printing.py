@@ -17,16 +17,6 @@ from tokenloom.foreign.guarded import foreign_bytes
 from tokenloom.store.files import replace_file
 from tokenloom.store.length_counts import LengthCounts
 
-__all__ = [
-    "histogram",
-    "percentiles",
-    "said",
-    "summary",
-    "write",
-    "write_whole",
-]
-
-
 BAR = 40  # characters of the longest bar
 
 PERCENTS = (1, 5, 25, 50, 75, 95, 99)

@@ -28,8 +28,6 @@ from tokenloom.report.evaluations.read_back import Evaluated, is_evaluation, rea
 from tokenloom.report.report_file import Report
 from tokenloom.store.files import LOCAL
 
-__all__ = ["report"]
-
 MOST_BYTES = 64 << 20  # of a certificate, or of a file that may be one
 
 LONG = 2.0  # seconds after which the command says what it is doing

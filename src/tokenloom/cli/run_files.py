@@ -18,8 +18,6 @@ from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import FileCheck
 from tokenloom.runfiles.problems import lines_of
 
-__all__ = ["check_file", "init"]
-
 
 def init(arguments: argparse.Namespace) -> int:
     """Write a run file to start from: `tokenloom init`."""

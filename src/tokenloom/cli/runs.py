@@ -21,16 +21,6 @@ from tokenloom.runfiles.make import only_looked_at
 
 RUN_FILES = (".yaml", ".yml", ".json", ".toml")
 
-__all__ = [
-    "RUN_FILES",
-    "batch_size_of",
-    "only_looking",
-    "open_run",
-    "open_target",
-    "pair",
-    "refuse_overrides",
-]
-
 
 def open_run(path: str, changed: list[str] | None = None) -> Dataset:
     """The run of a run file or of a description, with other values of some keys."""

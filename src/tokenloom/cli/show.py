@@ -33,17 +33,6 @@ from tokenloom.store.length_counts import LengthCounts, count_lengths
 from tokenloom.store.loss_counts import trained_tokens
 from tokenloom.tokenizer.stored import StoredTokenizer
 
-__all__ = [
-    "documents_in",
-    "heading",
-    "info",
-    "row_table",
-    "show",
-    "show_examples",
-    "show_row",
-    "show_rows",
-]
-
 WIDTH = 110  # characters of a heading where nobody watches
 
 IGNORED = -100  # label of a cell without loss

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["screen", "table", "words"]
-
 GAP = "  "
 NARROW = 12  # characters that a cut column keeps at least
 

@@ -21,8 +21,6 @@ from tokenloom.inspect.audit.run_audit import audit_run
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.store.files import LOCAL
 
-__all__ = ["audit", "read_indices", "simulate"]
-
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 MOST_BYTES = 64 << 20  # of a description or a certificate

@@ -26,8 +26,6 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.verify import VerifyReport
 
-__all__ = ["gc", "seal", "verify"]
-
 MAX_BYTES = 16 << 20
 
 

@@ -34,8 +34,6 @@ from tokenloom.store import format as fmt
 from tokenloom.tokenizer.spec import resolve
 from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
-__all__ = ["Builder", "UnbuiltStore"]
-
 log = logging.getLogger("tokenloom")
 
 RECORDED = (  # settings that a store records under the same name

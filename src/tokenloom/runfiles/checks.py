@@ -33,16 +33,6 @@ from tokenloom.runfiles.problems import Mistake, asked, is_known
 from tokenloom.runfiles.schema import LAYOUTS, int_keyed, signature_of
 from tokenloom.runfiles.text import below
 
-__all__ = [
-    "CHECKS",
-    "check_mix",
-    "check_source",
-    "int_keys",
-    "layout_of",
-    "shuffle_of",
-    "split_of",
-]
-
 WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 SHUFFLES = ("none", "full", "block")

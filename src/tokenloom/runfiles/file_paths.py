@@ -17,16 +17,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.remote.uploads import files_of
 from tokenloom.store.snapshots import numbers
 
-__all__ = [
-    "ADDRESS",
-    "FilePath",
-    "StoreShelf",
-    "input_places",
-    "is_store",
-    "place_of",
-    "tokenizer_place",
-]
-
 KIND = re.compile(r"(txt|lines|jsonl|parquet|hf):")
 
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

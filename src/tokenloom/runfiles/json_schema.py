@@ -33,8 +33,6 @@ from tokenloom.random.permute import PERM_TYPES
 from tokenloom.runfiles.checks import SHUFFLES
 from tokenloom.runfiles.schema import NONE, run_form
 
-__all__ = ["WORDS", "json_schema"]
-
 _RENDER: dict[str, tuple[str, ...]] = {
     "label_layout": ("aligned", "shifted"),
     "position_scheme": ("reset", "absolute"),

@@ -43,8 +43,6 @@ from tokenloom.runfiles.reading import overridden, settings_of
 from tokenloom.runfiles.schema import LAYOUTS
 from tokenloom.runfiles.text import Written, below
 
-__all__ = ["DIALECT", "FileCheck", "check_run", "is_run_mapping", "run_of"]
-
 log = logging.getLogger("tokenloom")
 
 DIALECT = "run file"

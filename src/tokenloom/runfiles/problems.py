@@ -16,8 +16,6 @@ from tokenloom.errors import ConfigError, TokenloomError, plural
 from tokenloom.runfiles.schema import NONE
 from tokenloom.runfiles.text import Written, below
 
-__all__ = ["REFUSALS", "Mistake", "asked", "is_known", "lines_of", "refuse", "told"]
-
 T = TypeVar("T")
 
 MOST = 200  # problems listed; a file with more is of another kind

@@ -19,8 +19,6 @@ from tokenloom.runfiles.problems import Mistake, told
 from tokenloom.runfiles.schema import NONE, OMITTED, run_form
 from tokenloom.runfiles.text import Written, below, read_value
 
-__all__ = ["VARIABLE", "overridden", "settings_of"]
-
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 PATHS = re.compile(

@@ -26,8 +26,6 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.loader.loader import Loader
 
-__all__ = ["LAYOUTS", "NONE", "OMITTED", "int_keyed", "run_form", "signature_of"]
-
 LAYOUTS = ("windows", "pack", "splice")
 
 NONE = {

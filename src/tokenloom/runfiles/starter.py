@@ -17,8 +17,6 @@ from tokenloom.errors import InputError, plural
 from tokenloom.ingest.inputs import expand
 from tokenloom.runfiles.file_paths import is_store
 
-__all__ = ["starter"]
-
 MOST = 20  # sources of a first file
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")

@@ -28,8 +28,6 @@ from tokenloom.arguments import Url, place, wrong_type
 from tokenloom.errors import ConfigError, MissingExtra
 from tokenloom.remote.uploads import read_whole
 
-__all__ = ["Written", "below", "load_yaml", "read_settings", "read_value"]
-
 MAX_BYTES = 1 << 20
 
 MAX_VALUES = 100_000

@@ -34,8 +34,6 @@ from tokenloom.runfiles.file_paths import ADDRESS
 from tokenloom.runfiles.schema import NONE, signature_of
 from tokenloom.store.reader import Reader
 
-__all__ = ["dumped", "run_mapping", "save"]
-
 
 @near_misses("save")
 def save(run: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -11,11 +11,9 @@ import argparse
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
-from tokenloom.cli.grammar.verbs import Parser, common_options
+from tokenloom.cli.grammar.verbs import Parser
 from tokenloom.cli.grammar.verdicts import add_audit, add_evaluate, add_report, add_simulate
 from tokenloom.version import __version__
-
-__all__ = ["parser"]
 
 ADD = (
     add_files,
@@ -46,7 +44,6 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tokenloom {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    common = common_options()
     for add in ADD:
-        add(commands, common)
+        add(commands)
     return top

@@ -8,9 +8,6 @@ from typing import Any
 from tokenloom.cli.grammar.values import document_number, real, whole
 from tokenloom.cli.grammar.verbs import add_verb
 
-__all__ = ["CHOICES", "LENGTHS", "add_pack_plan", "add_splice"]
-
-
 # the words of the layouts, written again so that reading a command line loads none of them; a test
 # keeps them equal
 STRATEGIES = (
@@ -51,11 +48,10 @@ CHOICES = (
 )
 
 
-def add_pack_plan(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_pack_plan(commands: Any) -> None:
     """Add `pack-plan`."""
     plan = add_verb(
         commands,
-        common,
         "pack-plan",
         work="layouts:pack_plan",
         example="pack-plan stores/wiki --seq-len 2048 4096",
@@ -74,7 +70,7 @@ def add_pack_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     plan.add_argument("--max-docs-per-bin", type=whole, help="largest number of documents per row")
 
 
-def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_splice(commands: Any) -> None:
     """Add `splice`, a command with one sub-command per view."""
     splice = commands.add_parser(
         "splice",
@@ -85,7 +81,6 @@ def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
     views = splice.add_subparsers(dest="view", required=True, metavar="VIEW")
     audit = add_verb(
         views,
-        common,
         "audit",
         work="layouts:list_splices",
         example="splice audit stores/books --seq-len 2048 --num-docs 3 --limit 20",
@@ -98,7 +93,6 @@ def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
     audit.add_argument("--limit", type=whole, metavar="N", help="number of examples (default: all)")
     cover = add_verb(
         views,
-        common,
         "coverage",
         work="layouts:count_splices",
         example="splice coverage stores/books --seq-len 2048 --num-docs 3",

@@ -8,14 +8,11 @@ from typing import Any
 from tokenloom.cli.grammar.values import document_number, real, rows_of_steps, whole
 from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
-__all__ = ["add_ask", "add_batch_size", "add_compare", "add_explore", "add_files", "add_plan"]
 
-
-def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_files(commands: Any) -> None:
     """Add `init` and `check`."""
     init = add_verb(
         commands,
-        common,
         "init",
         work="run_files:init",
         example="init corpus",
@@ -29,7 +26,6 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
     init.add_argument("--batch-size", type=whole, default=64, help="rows of a step (64)")
     check = add_verb(
         commands,
-        common,
         "check",
         work="run_files:check_file",
         example="check run.yaml --set loader.batch_size=128 --set sources.wiki.epochs=3",
@@ -43,11 +39,10 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
     check.add_argument("--schema", action="store_true", help="print the JSON schema for editors")
 
 
-def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_plan(commands: Any) -> None:
     """Add `plan` and `state`."""
     plan = add_verb(
         commands,
-        common,
         "plan",
         work="position:plan",
         example="plan run.yaml --steps 10000",
@@ -64,7 +59,6 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     state = add_verb(
         commands,
-        common,
         "state",
         work="position:state",
         example="state checkpoints/ --tokens-per-second 250000",
@@ -80,11 +74,10 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_ask(commands: Any) -> None:
     """Add `at`, `where` and `find`."""
     at = add_verb(
         commands,
-        common,
         "at",
         work="ask:at",
         example="at run.yaml --step 340 --row 7 --batch-size 64 --text",
@@ -108,7 +101,6 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     at.add_argument("--metadata", action="store_true", help="also what is known of each document")
     where = add_verb(
         commands,
-        common,
         "where",
         work="ask:where",
         example="where run.yaml --source wiki --doc 123 --batch-size 64",
@@ -137,7 +129,6 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     where.add_argument("--limit", type=whole, default=20, metavar="N", help="places (default: 20)")
     find = add_verb(
         commands,
-        common,
         "find",
         work="ask:find",
         example="find stores/wiki 'https://example.org/page'",
@@ -151,11 +142,10 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     find.add_argument("--hash", action="store_true", help="the id is 32 hex digits of a hash")
 
 
-def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_compare(commands: Any) -> None:
     """Add `digest`, `diff` and `edit`."""
     digest = add_verb(
         commands,
-        common,
         "digest",
         work="compare:digest",
         example="digest run.yaml --first 0 --last 6400",
@@ -170,7 +160,6 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
     digest.add_argument("--plan", action="store_true", help="of what is where; reads no token")
     diff = add_verb(
         commands,
-        common,
         "diff",
         work="compare:diff",
         example="diff run.yaml run2.yaml",
@@ -183,7 +172,6 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
     add_overrides(diff, "the other run file")
     edit = add_verb(
         commands,
-        common,
         "edit",
         work="compare:edit",
         example="edit run.yaml --at 6400 --weights code=4 -o run2.yaml",
@@ -207,11 +195,10 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
     edit.add_argument("-o", "--out", required=True, help="the new run file")
 
 
-def add_explore(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_explore(commands: Any) -> None:
     """Add `explore`."""
     explore = add_verb(
         commands,
-        common,
         "explore",
         work="explore:explore",
         example="explore run.yaml --batch-size 64",

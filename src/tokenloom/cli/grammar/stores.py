@@ -8,14 +8,11 @@ from typing import Any
 from tokenloom.cli.grammar.values import document_number, json_of, real, whole
 from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
 
-__all__ = ["add_build", "add_exchange", "add_look", "add_said", "add_tend"]
 
-
-def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_build(commands: Any) -> None:
     """Add `build`."""
     build = add_verb(
         commands,
-        common,
         "build",
         work="build:build",
         example="build 'corpus/*.jsonl' -o stores/wiki -t tokenizer.json --id-key id",
@@ -143,11 +140,10 @@ def _add_run_options(group: Any) -> None:
     group.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
 
 
-def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_exchange(commands: Any) -> None:
     """Add `convert` and `export`."""
     export = add_verb(
         commands,
-        common,
         "export",
         work="build:export",
         example="export stores/wiki exports/wiki --to megatron",
@@ -168,7 +164,6 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     convert = add_verb(
         commands,
-        common,
         "convert",
         work="build:convert",
         example="convert data/text_document stores/wiki",
@@ -184,11 +179,10 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         add_said(command)
 
 
-def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_look(commands: Any) -> None:
     """Add `info` and `show`."""
     info = add_verb(
         commands,
-        common,
         "info",
         work="show:info",
         example="info stores/wiki",
@@ -203,14 +197,13 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
         ("show", "show stores/wiki --doc 17 --limit 20"),
         ("dataset", "dataset run.yaml --tokenized --examples 5"),
     ):
-        _add_show(commands, common, name, example)
+        _add_show(commands, name, example)
 
 
-def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example: str) -> None:
+def _add_show(commands: Any, name: str, example: str) -> None:
     """Add `show`, which is also `dataset`."""
     show = add_verb(
         commands,
-        common,
         name,
         work="show:show",
         example=example,
@@ -258,11 +251,10 @@ def add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
         group.add_argument("--seal", metavar="FILE", help="their seal, if it is not beside them")
 
 
-def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_tend(commands: Any) -> None:
     """Add `verify`, `seal` and `gc`."""
     verify = add_verb(
         commands,
-        common,
         "verify",
         work="verify:verify",
         example="verify stores/wiki",
@@ -272,7 +264,6 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     seal = add_verb(
         commands,
-        common,
         "seal",
         work="verify:seal",
         example="seal data/corpus_text_document --to seals/corpus.seal",
@@ -286,7 +277,6 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
     add_said(seal, sealed=False)
     gc = add_verb(
         commands,
-        common,
         "gc",
         work="verify:gc",
         example="gc stores/wiki --dry-run",

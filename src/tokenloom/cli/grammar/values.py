@@ -13,8 +13,6 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["bytes_of", "document_number", "json_of", "real", "rows_of_steps", "whole"]
-
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 

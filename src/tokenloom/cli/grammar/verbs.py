@@ -11,6 +11,7 @@ must type ``--on-error skip``. `as_typed` translates messages, so none is writte
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import shlex
@@ -19,16 +20,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tokenloom.errors import choices, near_miss, sentence
-
-__all__ = [
-    "Parser",
-    "add_executor",
-    "add_overrides",
-    "add_verb",
-    "as_typed",
-    "common_options",
-    "options_of",
-]
 
 POSITIONAL = frozenset({"inputs", "store", "stores", "command", "work", "json", "debug", "quiet"})
 
@@ -122,7 +113,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"tokenloom: {message}\n")
 
 
-def common_options() -> argparse.ArgumentParser:
+@functools.cache
+def _common_options() -> argparse.ArgumentParser:
     """The options that every command has."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print one JSON object")
@@ -133,7 +125,6 @@ def common_options() -> argparse.ArgumentParser:
 
 def add_verb(
     commands: Any,
-    common: argparse.ArgumentParser,
     name: str,
     *,
     work: str,
@@ -145,7 +136,6 @@ def add_verb(
 
     Args:
         commands: what argparse gives for sub-commands.
-        common: the options of every command.
         name: the command, as it is typed.
         work: module and function that do it, such as "show:info".
         help: one line for the list of commands.
@@ -154,7 +144,7 @@ def add_verb(
     """
     verb: argparse.ArgumentParser = commands.add_parser(
         name,
-        parents=[common],
+        parents=[_common_options()],
         allow_abbrev=False,  # a later option must not change what an old command means
         help=help,
         description=description,

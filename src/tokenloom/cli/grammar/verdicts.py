@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
@@ -10,18 +9,15 @@ from tokenloom.cli.grammar.stores import add_said
 from tokenloom.cli.grammar.values import bytes_of, real, whole
 from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
-__all__ = ["AXES", "add_audit", "add_evaluate", "add_report", "add_simulate"]
-
 NUMBER: dict[str, Any] = {"type": whole, "metavar": "N"}
 
 AXES = ("document", "source", "index", "position", "context", "start")
 
 
-def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_evaluate(commands: Any) -> None:
     """Add `evaluate`."""
     evaluate = add_verb(
         commands,
-        common,
         "evaluate",
         work="evaluate:evaluate",
         example="evaluate run.yaml --model checkpoints/final --pz -o results",
@@ -69,11 +65,10 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
 OUTPUT = "report.html"
 
 
-def add_report(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_report(commands: Any) -> None:
     """Add `report`."""
     report = add_verb(
         commands,
-        common,
         "report",
         work="report:report",
         example="report run.yaml --ranks 8 --latency 0.02 --step-seconds 0.4 -o report.html",
@@ -114,11 +109,10 @@ def add_report(commands: Any, common: argparse.ArgumentParser) -> None:
     add_said(report)
 
 
-def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_audit(commands: Any) -> None:
     """Add `audit`."""
     audit = add_verb(
         commands,
-        common,
         "audit",
         work="verdicts:audit",
         example="audit run.yaml -o certificate.json",
@@ -150,11 +144,10 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
     other.add_argument("--epochs", help="with --indices: how many epochs these are", **NUMBER)
 
 
-def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_simulate(commands: Any) -> None:
     """Add `simulate`."""
     simulate = add_verb(
         commands,
-        common,
         "simulate",
         work="verdicts:simulate",
         example="simulate run.yaml --steps 100000 --ranks 8 --batch-size 512 --cache 2GiB "
