@@ -24,8 +24,7 @@ from tokenloom.arguments import MAX_COUNT, near_misses
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.integrations.dialects import Dialect, dialect_of
 from tokenloom.runfiles.make import DIALECT, FileCheck, check_run, is_run_mapping, run_of
-from tokenloom.runfiles.problems import Mistake
-from tokenloom.runfiles.reading import overridden
+from tokenloom.runfiles.reading import Mistake, overridden
 from tokenloom.runfiles.text import Written, read_settings
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.coalesce import CAP_BYTES

@@ -16,7 +16,7 @@ from tokenloom.evaluate.evaluation_sets import content_hash
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import FileCheck
-from tokenloom.runfiles.problems import lines_of
+from tokenloom.runfiles.reading import lines_of
 
 
 def init(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ those of the functions and records that take them.
 
 from __future__ import annotations
 
-from tokenloom.runfiles.json_schema import json_schema
+from tokenloom.runfiles.schema import json_schema
 from tokenloom.runfiles.starter import starter
 from tokenloom.runfiles.written import run_mapping
 

@@ -29,13 +29,12 @@ from tokenloom.order.shuffle import Shuffle, rebuild_shuffle
 from tokenloom.order.spec import LayoutSpec
 from tokenloom.random.keys import check_seed
 from tokenloom.runfiles.building import UnbuiltStore
-from tokenloom.runfiles.problems import Mistake, asked, is_known
-from tokenloom.runfiles.schema import LAYOUTS, int_keyed, signature_of
+from tokenloom.runfiles.reading import Mistake, asked, is_known
+from tokenloom.runfiles.schema import LAYOUTS, SHUFFLES, int_keyed, signature_of
 from tokenloom.runfiles.text import below
 
 WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 
-SHUFFLES = ("none", "full", "block")
 
 Given = Mapping[str, Any]
 

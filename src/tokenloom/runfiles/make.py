@@ -27,7 +27,7 @@ from tokenloom.evaluate.evaluation_sets import PINNED, content_hash
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.steps import check_accepted
 from tokenloom.order.spec import MAIN, SourceConfig
-from tokenloom.runfiles.building import Builder
+from tokenloom.runfiles.building import Builder, StoreShelf
 from tokenloom.runfiles.checks import (
     CHECKS,
     check_mix,
@@ -37,9 +37,16 @@ from tokenloom.runfiles.checks import (
     shuffle_of,
 )
 from tokenloom.runfiles.checks import split_of as part_of
-from tokenloom.runfiles.file_paths import StoreShelf
-from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, is_known, refuse, told
-from tokenloom.runfiles.reading import overridden, settings_of
+from tokenloom.runfiles.reading import (
+    REFUSALS,
+    Mistake,
+    asked,
+    is_known,
+    overridden,
+    refuse,
+    settings_of,
+    told,
+)
 from tokenloom.runfiles.schema import LAYOUTS
 from tokenloom.runfiles.text import Written, below
 

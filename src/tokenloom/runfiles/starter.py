@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tokenloom.errors import InputError, plural
 from tokenloom.ingest.inputs import expand
-from tokenloom.runfiles.file_paths import is_store
+from tokenloom.runfiles.building import is_store
 
 MOST = 20  # sources of a first file
 

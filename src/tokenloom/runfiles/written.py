@@ -30,7 +30,7 @@ from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle, describe_shuffle
 from tokenloom.order.spec import MAIN, kind_of
 from tokenloom.remote.uploads import write_whole
-from tokenloom.runfiles.file_paths import ADDRESS
+from tokenloom.runfiles.building import ADDRESS
 from tokenloom.runfiles.schema import NONE, signature_of
 from tokenloom.store.reader import Reader
 
