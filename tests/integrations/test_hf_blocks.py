@@ -11,7 +11,7 @@ from refusals import refused
 
 import tokenloom as tl
 from tokenloom.integrations.hf import block_report, block_tokenize
-from tokenloom.integrations.hf import texts as tokens
+from tokenloom.integrations.hf import tokenize as tokens
 
 PROBE = {"text": ["10 11 12", "20 21 22 23 24", "30 31"]}
 BARE = {"add_bos": False, "add_eos": False}

@@ -45,7 +45,7 @@ from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch import attention, boundaries, paint
 from tokenloom.batch.cells import new_array
 from tokenloom.errors import ConfigError, InputError, MissingExtra, choices, warn
-from tokenloom.integrations.hf.texts import log_once, special_ids
+from tokenloom.integrations.hf.tokenize import log_once, special_ids
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,34 +79,6 @@ class Feature:
         return replace(self, tokens=self.tokens[:most], cells=min(self.cells, most), labels=labels)
 
 
-def read_rows(
-    features: Sequence[Mapping[str, Any]],
-    *,
-    input_name: str,
-    labels_name: str,
-    pad: int | None,
-    eos: int | None,
-) -> list[Feature]:
-    """The rows of some features.
-
-    Args:
-        features: one mapping per row; a value of None counts as missing.
-        input_name: key of the tokens.
-        labels_name: key of the labels.
-        pad: id of filler, None if unknown.
-        eos: id of the token that ends documents, None if there is none.
-
-    Raises:
-        InputError: a feature is invalid; names the feature and what is wrong with it.
-    """
-    if len(features) == 0:
-        raise InputError("features: found none, allowed: one or more. Leave out empty batches.")
-    return [
-        _read(f"features[{place}]", feature, input_name, labels_name, pad, eos)
-        for place, feature in enumerate(features)
-    ]
-
-
 def _read(
     path: str,
     feature: Mapping[str, Any],
@@ -115,6 +87,7 @@ def _read(
     pad: int | None,
     eos: int | None,
 ) -> Feature:
+    """The row of a feature; `pad` is the id of filler, `eos` that of the end of documents."""
     if not isinstance(feature, Mapping):
         raise InputError(
             f"{path}: found {type(feature).__name__}, allowed: a mapping with {input_name!r}."
@@ -389,13 +362,13 @@ class Collator:
     # -- rows ------------------------------------------------------------------------------------
 
     def _read(self, features: Sequence[Mapping[str, Any]]) -> list[Feature]:
-        rows = read_rows(
-            features,
-            input_name=self.input_name,
-            labels_name=self.labels_name or "labels",
-            pad=self._filler_id,
-            eos=self.eos_id,
-        )
+        if len(features) == 0:
+            raise InputError("features: found none, allowed: one or more. Leave out empty batches.")
+        names = self.input_name, self.labels_name or "labels"
+        rows = [
+            _read(f"features[{place}]", feature, *names, self._filler_id, self.eos_id)
+            for place, feature in enumerate(features)
+        ]
         most = self.max_length
         if most is None:
             return rows

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,10 +38,13 @@ from tokenloom.integrations.hf.checkpoints import (
     write_place,
 )
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
-from tokenloom.integrations.hf.trainer_feeds import EvalFeed, TrainFeed, refuse_endless, step_loader
-from tokenloom.integrations.hf.training_args import (
+from tokenloom.integrations.hf.trainer_feeds import (
+    EvalFeed,
+    TrainFeed,
     check_arguments,
     ranks_of,
+    refuse_endless,
+    step_loader,
     steps_in_all,
     tell_dropped,
     worker_settings,
@@ -356,7 +360,8 @@ class LoomMixin(RunMethods):
     """
 
     def __init__(self, *args: Any, run: Any, eval_runs: Any = None, **options: Any) -> None:
-        mine = {name: options.pop(name) for name in _OPTIONS if name in options}
+        of_attach = inspect.signature(attach).parameters
+        mine = {name: options.pop(name) for name in of_attach if name in options}
         if options.get("train_dataset") is not None:
             raise ConfigError("train_dataset: found it beside run, allowed: one. Drop it.")
         is_trl = any(kind.__module__.startswith("trl.") for kind in type(self).__mro__)
@@ -386,20 +391,6 @@ OF_ARGUMENTS = {
     "batch_size": "per_device_train_batch_size × gradient_accumulation_steps × ranks decides",
     "accumulate": "gradient_accumulation_steps decides",
 }
-
-_OPTIONS = (
-    "contract",
-    "num_workers",
-    "fields",
-    "rank",
-    "world_size",
-    "group",
-    "end",
-    "untrained",
-    "check",
-    "different_tokenizers",
-    "allow_mismatch",
-)
 
 
 @settings_of_file("attach", run="run", own=["fields"], instead=OF_ARGUMENTS)

@@ -13,11 +13,16 @@ differ only along other axes of the mesh have the same places, so they get the s
     mesh data 4, 2 processes          0 0 1 1              process 1: places 2, 3 → rank 1 of 2
     mesh data 2 x model 2, processes  [0 1] [0 1]          both: places 0, 1      → rank 0 of 1
     mesh data 4, devices shuffled     0 1 0 1              refused: places 0, 2 are no neighbours
+
+A `tokenloom.Batch` is a pytree of JAX, too. Its leaves are the arrays that a step computes with
+(`LEAVES`), and what comes back, from ``jax.tree.map`` or inside a jitted function, is a plain dict
+of them: there it need not be arrays of NumPy any more. `index` and `examples_after` stay with the
+batch: JAX would cut their 64 bits to 32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -30,11 +35,32 @@ from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.paint import IGNORE
-from tokenloom.batch.views.named import fields_for
+from tokenloom.batch.views.named import Folded, fields_for
 from tokenloom.errors import ConfigError, warn
 from tokenloom.loader.passes import StepLoop, StepReader
 from tokenloom.loader.prefetch import log
 from tokenloom.order.schedule import Steps
+
+LEAVES = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids")
+
+"""The names of the leaves: what ``jax.tree.map(f, batch)`` gives as a dict."""
+
+
+def _flatten(batch: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    return tuple(batch[name] for name in LEAVES), LEAVES
+
+
+def _flatten_with_keys(batch: Any) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
+    named = tuple((jax.tree_util.DictKey(name), batch[name]) for name in LEAVES)
+    return named, LEAVES
+
+
+def _unflatten(names: tuple[str, ...], leaves: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip(names, leaves, strict=True))
+
+
+for _kind in (Batch, Folded):
+    jax.tree_util.register_pytree_with_keys(_kind, _flatten_with_keys, _unflatten, _flatten)
 
 
 class MeshShare(NamedTuple):

@@ -5,9 +5,8 @@ libraries; `stateful` is for distributed checkpoints, `context_slice` for rows t
 share.
 """
 
-from tokenloom.integrations.torch.context import context_slice
 from tokenloom.integrations.torch.data_loader import Stateful, StepDataLoader, dataloader, stateful
-from tokenloom.integrations.torch.parts import StepDataset, StepSampler
+from tokenloom.integrations.torch.parts import StepDataset, StepSampler, context_slice
 
 __all__ = [
     "Stateful",

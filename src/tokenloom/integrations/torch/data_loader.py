@@ -24,8 +24,7 @@ from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
-from tokenloom.integrations.torch.context import RowPart
-from tokenloom.integrations.torch.parts import StepDataset, StepSampler
+from tokenloom.integrations.torch.parts import RowPart, StepDataset, StepSampler
 from tokenloom.loader.passes import LoopPlace, StepReader, Turn
 from tokenloom.loader.state import flat_state
 from tokenloom.loader.steps import no_dataset
