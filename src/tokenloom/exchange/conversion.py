@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from tokenloom.errors import StoreCorrupt, StoreExists, plural
 from tokenloom.exchange.portions import Portion, metadata_of, portions, values_of
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
+from tokenloom.ingest.shards import finished_shards, fitting
 from tokenloom.ingest.target import (
     alone,
     look,
@@ -41,7 +42,6 @@ from tokenloom.ingest.target import (
     refuse,
     remains,
     remove_names,
-    sizes_of,
 )
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
@@ -52,10 +52,10 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import Files
 from tokenloom.store.hashes import with_digest
-from tokenloom.store.metadata import MAX_LINES_BYTES, RESERVED, json_line
+from tokenloom.store.metadata import RESERVED, json_line
 from tokenloom.store.reader import Reader
 from tokenloom.store.snapshots import InputRecord
-from tokenloom.store.writer import ShardWriter, publish_manifest, publish_sidecar, shard_entry
+from tokenloom.store.writer import ShardWriter, publish_manifest, publish_sidecar
 from tokenloom.version import __version__
 
 log = logging.getLogger("tokenloom")
@@ -161,7 +161,9 @@ def convert(
 
 def _copied(job: _Copying, bar: Progress) -> list[fmt.ShardEntry]:
     """All shards; those that are there are compared with the source, where that is needed."""
-    done, document, broken = _committed(job)
+    left = "build or conversion with other settings left this shard. Run that"
+    done, last, broken = finished_shards(job.files, job.root, job.fingerprint, left)
+    document = last.progress["document"] if last else 0
     remove_names(job.root, broken, job.files)
     if done:
         log.info("%s: going on after %s", job.root, plural(len(done), "finished shard"))
@@ -292,32 +294,11 @@ def _inputs(job: _Copying) -> list[InputRecord]:
 
 
 # -- shards --------------------------------------------------------------------------------------
-def _committed(job: _Copying) -> tuple[list[fmt.ShardEntry], int, list[str]]:
-    """Finished shards of this very conversion, the next document, and a shard that lacks a file."""
-    entries: list[fmt.ShardEntry] = []
-    document = 0
-    while True:
-        folder = job.root / fmt.shard_name(len(entries))
-        raw = job.files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
-        if raw is None:
-            return entries, document, []
-        record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
-        size_of = sizes_of(folder, job.files)
-        if any(size_of(name) != file.bytes for name, file in record.files.items()):
-            return entries, document, [folder.name]
-        if record.fingerprint != job.fingerprint:
-            raise StoreExists(
-                f"{folder}: an unfinished build or conversion with other settings left this shard. "
-                "Run that again to finish it, or `tokenloom gc --unfinished` to remove it."
-            )
-        entries.append(shard_entry(record, raw))
-        document = record.progress["document"]
-
-
 def _written(job: _Copying, number: int, document: int, bar: Progress) -> Iterator[fmt.ShardEntry]:
     """The shards from one on, whose first document is `document`."""
     reader, names = job.store.reader, ["input_ids", *job.store.columns]
     writer: ShardWriter | None = None
+    most = job.settings["shard_tokens"]
     try:
         for portion in portions(reader, first=document):
             columns = {name: _values(reader, portion, name) for name in names}
@@ -326,7 +307,7 @@ def _written(job: _Copying, number: int, document: int, bar: Progress) -> Iterat
             edges = np.concatenate([[0], np.cumsum(lengths)])
             first = 0
             while first < len(lengths):
-                count = _fitting(job, writer, lengths[first:], lines[first:])
+                count = fitting(writer, lengths[first:], lines[first:], most)
                 if writer is not None and not count:  # it is full
                     yield _commit(job, writer, int(portion.numbers[first]))
                     writer, number = None, number + 1
@@ -389,24 +370,6 @@ def _writer(job: _Copying, number: int) -> ShardWriter:
         columns=manifest.columns,
         inner=manifest.inner,
     )
-
-
-def _fitting(
-    job: _Copying, writer: ShardWriter | None, lengths: NDArray[np.int64], lines: Sequence[bytes]
-) -> int:
-    """How many of these documents still belong into this shard, as in a build."""
-    tokens, documents, metadata = (
-        (writer.tokens, writer.documents, writer.metadata_bytes) if writer else (0, 0, 0)
-    )
-    limit = job.settings["shard_tokens"]
-    fits = min(
-        int(np.searchsorted(tokens + np.cumsum(lengths), limit, "right")),
-        fmt.SHARD_DOCUMENTS - documents,
-    )
-    if lines:
-        sizes = np.cumsum([len(line) for line in lines])
-        fits = min(fits, int(np.searchsorted(metadata + sizes, MAX_LINES_BYTES, "right")))
-    return max(fits, 1) if writer is None else fits
 
 
 def _commit(job: _Copying, writer: ShardWriter, document: int) -> fmt.ShardEntry:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -79,27 +79,54 @@ def committed_shards(
     Raises:
         StoreExists: a shard of another build is in the way, without `overwrite`.
     """
+    what = ", another chat template perhaps," if plan.setup.job.chat else ""
+    left = f"build with other inputs or settings{what} left this shard. Run that build"
+    entries, last, broken = finished_shards(
+        files, root, plan.fingerprint, left, first=first, overwrite=overwrite
+    )
+    return entries, cursor if last is None else Cursor(**last.progress), broken
+
+
+def finished_shards(
+    files: Files,
+    root: Place,
+    fingerprint: str,
+    left: str,
+    *,
+    first: int = 0,
+    overwrite: bool = False,
+) -> tuple[list[fmt.ShardEntry], fmt.ShardRecord | None, list[str]]:
+    """Shards of a fingerprint that are already there, the record of the last, what is in the way.
+
+    Args:
+        files: how to read.
+        root: the store's directory.
+        fingerprint: what marks the shards.
+        left: says of a shard of another build who left it, and what to run again.
+        first: number of the first one.
+        overwrite: whether shards of another build are in the way; else they are refused.
+    """
     entries: list[fmt.ShardEntry] = []
+    last = None
     while True:
         folder = root / fmt.shard_name(first + len(entries))
         raw = files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
         if raw is None:
-            return entries, cursor, []
+            return entries, last, []
         record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
-        ours = record.fingerprint == plan.fingerprint
+        ours = record.fingerprint == fingerprint
         if overwrite and not ours:
-            return entries, cursor, shards_from(files, root, first + len(entries))
-        if not _is_whole(folder, record, files):
-            return entries, cursor, [folder.name]
+            return entries, last, shards_from(files, root, first + len(entries))
+        size_of = sizes_of(folder, files)
+        if any(size_of(name) != file.bytes for name, file in record.files.items()):
+            return entries, last, [folder.name]
         if not ours:
-            what = ", another chat template perhaps," if plan.setup.job.chat else ""
             raise StoreExists(
-                f"{folder}: an unfinished build with other inputs or settings{what} left this "
-                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to "
-                "remove it."
+                f"{folder}: an unfinished {left} again to finish it, or `tokenloom gc "
+                "--unfinished` to remove it."
             )
         entries.append(shard_entry(record, raw))
-        cursor = Cursor(**record.progress)
+        last = record
 
 
 def shards_from(files: Files, root: Place, first: int) -> list[str]:
@@ -107,11 +134,6 @@ def shards_from(files: Files, root: Place, first: int) -> list[str]:
     found = [fmt.SHARD_NAME.fullmatch(name) for name in files.list(root)]
     later = [match[0] for match in found if match and int(match[1]) >= first]
     return [name for name in later if is_our_shard(root, name, files)]
-
-
-def _is_whole(folder: Place, record: fmt.ShardRecord, files: Files) -> bool:
-    size_of = sizes_of(folder, files)
-    return all(size_of(name) == file.bytes for name, file in record.files.items())
 
 
 def write_shards(
@@ -280,7 +302,8 @@ def _write_shard(
         while (found := stream.block()) is not None:
             block, encoded = found
             first = stream.cursor.document
-            count = _fitting(writer, encoded, first, plan)
+            lengths, lines = encoded.lengths[first:], encoded.lines[first:]
+            count = fitting(writer, lengths, lines, plan.options.shard_tokens)
             if count:
                 writer = writer or ShardWriter(
                     files,
@@ -312,9 +335,13 @@ def _write_shard(
         raise
 
 
-def _fitting(writer: ShardWriter | None, encoded: EncodedBlock, first: int, plan: BuildPlan) -> int:
-    """How many documents of a block, from `first` on, still belong into this shard."""
-    lengths = encoded.lengths[first:]
+def fitting(
+    writer: ShardWriter | None,
+    lengths: NDArray[np.int64],
+    lines: Sequence[bytes],
+    shard_tokens: int,
+) -> int:
+    """How many documents of these lengths and metadata (if any) still belong into this shard."""
     if not len(lengths):
         return 0
     if int(lengths.max()) > fmt.MAX_DOCUMENT_TOKENS:
@@ -322,13 +349,13 @@ def _fitting(writer: ShardWriter | None, encoded: EncodedBlock, first: int, plan
             f"a document has {int(lengths.max()):,} tokens, allowed: "
             f"{fmt.MAX_DOCUMENT_TOKENS:,}. Split it before building."
         )
-    lines = np.array([len(line) for line in encoded.lines[first:]], np.int64)
     tokens, documents, metadata = (
         (writer.tokens, writer.documents, writer.metadata_bytes) if writer else (0, 0, 0)
     )
+    sizes = np.array([len(line) for line in lines] or [0] * len(lengths), np.int64)
     fits = min(
-        int(np.searchsorted(tokens + np.cumsum(lengths), plan.options.shard_tokens, "right")),
-        int(np.searchsorted(metadata + np.cumsum(lines), MAX_LINES_BYTES, "right")),
+        int(np.searchsorted(tokens + np.cumsum(lengths), shard_tokens, "right")),
+        int(np.searchsorted(metadata + np.cumsum(sizes), MAX_LINES_BYTES, "right")),
         fmt.SHARD_DOCUMENTS - documents,
     )
     # a document above the cap gets a shard of its own
