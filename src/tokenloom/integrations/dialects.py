@@ -24,7 +24,11 @@ from tokenloom.bind import BindError, bind
 from tokenloom.errors import ConfigError, near_miss
 from tokenloom.integrations.hf.tokenize import STRATEGIES, BlockOptions
 from tokenloom.integrations.levanter.lm_data import ABSENT, is_lm_data, lm_from_config
-from tokenloom.integrations.levanter.mapping import OUTSIDE, is_splice_config, splice_from_config
+from tokenloom.integrations.levanter.mapping import (
+    is_splice_config,
+    outer_frame,
+    splice_from_config,
+)
 from tokenloom.integrations.trainer import KEYS, packing_settings
 
 Plain = Mapping[str, Any]
@@ -97,12 +101,9 @@ def _outside(config: Plain, used: set[str]) -> list[str]:
 # -- splices -------------------------------------------------------------------------------------
 def _splice(config: Plain, folder: str = "", *, seq_len: int | None = None) -> Made:
     run = splice_from_config(_placed(config, folder), seq_len=seq_len)
-    whole = "data" in config
-    data = config["data"] if whole else config
-    base = data.get("base")
-    unused = _outside(config, {"data", *_frame(config, data)}) if whole else []
+    unused, base = _beside_data(config), config.get("data", config).get("base")
     if isinstance(base, Mapping):
-        path = "data.base" if whole else "base"
+        path = "data.base" if "data" in config else "base"
         unused += [
             f"{path}.{name}: not used; it is for training on the base itself."
             for name in sorted(OF_BASE & base.keys())
@@ -110,23 +111,18 @@ def _splice(config: Plain, folder: str = "", *, seq_len: int | None = None) -> M
     return run, unused
 
 
-def _frame(config: Plain, data: Plain) -> list[str]:
-    """The key outside of the data section that gave the length of a frame."""
-    if data.get("seq_len") is not None:
+def _beside_data(config: Plain) -> list[str]:
+    """What a file says beside its data section and the length of a frame."""
+    if "data" not in config:
         return []
-    for path in OUTSIDE:
-        section, _, name = path.rpartition(".")
-        if (_section(config, section) if section else config).get(name) is not None:
-            return [path]
-    return []
+    frame = "" if config["data"].get("seq_len") is not None else outer_frame(config)[0]
+    return _outside(config, {"data", frame or "data"})
 
 
 # -- Levanter's mixtures --------------------------------------------------------------------------
 def _lm_data(config: Plain, folder: str = "", *, seq_len: int | None = None) -> Made:
     run, unused = lm_from_config(_placed(config, folder), seq_len=seq_len)
-    whole = "data" in config
-    data = config["data"] if whole else config
-    return run, unused + (_outside(config, {"data", *_frame(config, data)}) if whole else [])
+    return run, unused + _beside_data(config)
 
 
 # -- data.packing_mode and its like ----------------------------------------------------------------

@@ -36,39 +36,33 @@ MODES = {
     "multipack": "first_fit_decreasing",
 }
 
-# section → its keys; "" is the top
-KEYS: dict[str, tuple[str, ...]] = {
-    "": ("data", "model"),
-    "data": (
-        "mask_boundary_loss",
-        "max_doc_tokens",
-        "packing_buffer_docs",
-        "packing_max_docs_per_bin",
-        "packing_mode",
-        "seq_len",
-        "tokenizer",
-        "train_on_eos",
-    ),
-    "data.tokenizer": ("add_bos", "add_eos"),
-    "model": ("bos_token_id", "eos_token_id", "pad_token_id", "segment_masking"),
-}
-
-SWITCHES = {
-    "data.mask_boundary_loss",
-    "data.train_on_eos",
-    "data.tokenizer.add_bos",
-    "data.tokenizer.add_eos",
-    "model.segment_masking",
-}
-
-LEAST = {  # smallest allowed numbers; None counts as not given
-    "data.seq_len": 2,
+# setting → bool, or its smallest number; None: checked elsewhere
+SETTINGS: dict[str, type[bool] | int | None] = {
+    "data.mask_boundary_loss": bool,
+    "data.max_doc_tokens": 1,
     "data.packing_buffer_docs": 1,
     "data.packing_max_docs_per_bin": 1,
-    "data.max_doc_tokens": 1,
+    "data.packing_mode": None,
+    "data.seq_len": 2,
+    "data.tokenizer.add_bos": bool,
+    "data.tokenizer.add_eos": bool,
+    "data.train_on_eos": bool,
     "model.bos_token_id": 0,
     "model.eos_token_id": 0,
     "model.pad_token_id": 0,
+    "model.segment_masking": bool,
+}
+
+# section → its keys; "" is the top
+KEYS = {
+    section: sorted(
+        {
+            path[len(section) :].strip(".").split(".")[0]
+            for path in SETTINGS
+            if path.startswith(section)
+        }
+    )
+    for section in ("", "data", "data.tokenizer", "model")
 }
 
 
@@ -200,8 +194,9 @@ def _flat(config: Any, others: set[str], section: str = "") -> dict[str, Any]:
 
 
 def _checked(path: str, value: Any) -> Any:
-    if path in SWITCHES:
+    allowed = SETTINGS[path]
+    if allowed is bool:
         one_of(path, value, (True, False))
-    if path in LEAST:
-        return integer(path, value, least=LEAST[path], most=(1 << 31) - 1)
+    elif isinstance(allowed, int):
+        return integer(path, value, least=allowed, most=(1 << 31) - 1)
     return value

@@ -363,7 +363,45 @@ def _in_worker() -> bool:
     return data is not None and data.get_worker_info() is not None
 
 
-class StepLoop:
+class PassLoop:
+    """Where a loop over passes is, and its state: what loaders of adapters have in common.
+
+    Attributes:
+        place: where the loop is.
+    """
+
+    place: LoopPlace
+    _loops = 0  # loops begun; a state that is loaded ends those before it
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is being delivered, or comes next."""
+        return self.place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next loop deliver that pass."""
+        before = self.place.turn
+        self.place.set_epoch(epoch)
+        self._loops += self.place.turn != before
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after what was delivered: integers and strings under fixed keys."""
+        return flat_state(self.place.state())
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
+        self.place.load(plain_state(state), allow_mismatch=allow_mismatch)
+        self._loops += 1
+
+    def _refuse_if_over(self, loop: int) -> None:
+        if loop != self._loops:
+            raise StateError(
+                "batches: a state or an epoch was set, or another loop begun, while this loop was "
+                "running; what it has prefetched is of before. Start the loop again."
+            )
+
+
+class StepLoop(PassLoop):
     """An iterable over the steps of a pass; the next loop is the next pass, in a fresh order.
 
     Args:
@@ -384,7 +422,6 @@ class StepLoop:
         self, reader: StepReader, made: Callable[[Batch, int], Any], *, repeat: bool = False
     ) -> None:
         self.reader, self.place, self._made = reader, LoopPlace(reader.passes, repeat=repeat), made
-        self._loops = 0  # loops begun; a state that is loaded ends those before it
 
     def __iter__(self) -> Iterator[Any]:
         turn = self.place.begin()
@@ -396,11 +433,7 @@ class StepLoop:
         step, count = turn.step, self.reader.passes.count(turn)
         steps = self.reader.passes.steps(turn)
         while count is None or step < turn.step + count:
-            if loop != self._loops:
-                raise StateError(
-                    "batches: a state was loaded, or another loop begun, while this loop was "
-                    "running. Start the loop again."
-                )
+            self._refuse_if_over(loop)
             made = self._made(self.reader.batch(turn, step), steps.size(step))
             self.place.deliver(turn, step)
             yield made
@@ -417,25 +450,6 @@ class StepLoop:
                 "len: this run is endless, so it has no length. Use take(n) for a finite one."
             )
         return count
-
-    @property
-    def epoch(self) -> int:
-        """The pass that is being delivered, or comes next."""
-        return self.place.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next loop deliver that pass."""
-        self._loops += 1
-        self.place.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position after what was delivered: integers and strings under fixed keys."""
-        return flat_state(self.place.state())
-
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
-        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
-        self.place.load(plain_state(state), allow_mismatch=allow_mismatch)
-        self._loops += 1
 
 
 def plain_state(state: Any) -> Any:

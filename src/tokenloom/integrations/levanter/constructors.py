@@ -36,6 +36,10 @@ MAX_ID = (1 << 31) - 1
 
 SUBSET = ("restrict_to_training_subset", "max_train_batches", "initial_batch_size", "seq_len")
 
+TOKENS = ("pad_token_id", "eos_token_id")
+
+ORDER = ("shuffle", "shuffle_per_epoch", "epochs", "seed", "select_seed")
+
 
 def keywords(function: Callable[..., Any]) -> dict[str, Any]:
     """The keyword arguments of a function and their defaults."""
@@ -63,17 +67,6 @@ def make_splices(
     base: Base,
     dataset_name: str | None,
     tokenizer: Any,
-    pad_token_id: int | None,
-    eos_token_id: int | None,
-    restrict_to_training_subset: bool,
-    max_train_batches: int | None,
-    initial_batch_size: int | None,
-    shuffle: Any,
-    shuffle_per_epoch: bool,
-    seq_len: int | None,
-    epochs: int | None,
-    seed: int,
-    select_seed: int,
     options: dict[str, Any],
     **named: Any,
 ) -> Dataset:
@@ -81,28 +74,19 @@ def make_splices(
     check_options(constructor.__name__, options, setting_names(constructor))
     place = find_place(base, dataset_name, tokenizer)
     splicing: dict[str, Any] = {"trailing": "doc", **named, **options}
-    selecting = {name: splicing.pop(name) for name in SELECTING if name in splicing}
-    subset: dict[str, Any] = {
-        "restrict_to_training_subset": restrict_to_training_subset,
-        "max_train_batches": _first(max_train_batches, place.max_train_batches),
-        "initial_batch_size": initial_batch_size,
-        "seq_len": seq_len,
-    }
-    all_trained = restrict_to_training_subset is True and subset["max_train_batches"] is None
+    selecting, subset, tokens, order = (
+        {name: splicing.pop(name) for name in names if name in splicing}
+        for names in (SELECTING, SUBSET, TOKENS, ORDER)
+    )
+    subset["max_train_batches"] = _first(subset["max_train_batches"], place.max_train_batches)
+    restrict = subset["restrict_to_training_subset"]
+    all_trained = restrict is True and subset["max_train_batches"] is None
     if all_trained:
         subset["restrict_to_training_subset"] = False
-    order: dict[str, Any] = {
-        "shuffle": shuffle,
-        "base_shuffle": place.shuffle,
-        "shuffle_per_epoch": shuffle_per_epoch,
-        "epochs": epochs,
-        "seed": seed,
-        "select_seed": select_seed,
-    }
+    anew = order["shuffle_per_epoch"]
     if splicing.get("shuffle_offsets") or splicing.get("shuffle_content"):
-        splicing["shuffle_per_epoch"] = shuffle_per_epoch
-    tokens = {"pad_token_id": pad_token_id, "eos_token_id": eos_token_id}
-    problems = list(_problems(splicing, selecting, subset, tokens, order))
+        splicing["shuffle_per_epoch"] = anew
+    problems = list(_problems(splicing, selecting, subset, tokens, order, place.shuffle))
     if problems:
         raise ConfigError("\n".join(problems))
     store = open_or_build(place)
@@ -112,45 +96,28 @@ def make_splices(
             f"trained on, so all {store.num_tokens:,} tokens of {store.path} count. Pass "
             "max_train_batches, or leave the restriction out."
         )
-    documents = store.select(**selecting, **subset, seed=select_seed)
+    documents = store.select(**selecting, **subset, seed=order["select_seed"])
     made = documents.splice(subset["seq_len"], **_with_tokens(splicing, store, **tokens))
-    order["shuffle"] = _shuffle_of(**{name: order[name] for name in ("shuffle", "base_shuffle")})
-    del order["base_shuffle"]
-    return _ordered(made, by_axes="shuffle_per_epoch" in splicing, **order)
+    if order["epochs"] is not None or anew:  # endless only if every epoch is shuffled anew
+        made = made.epochs(order["epochs"])
+    shuffle = _shuffle_of(order["shuffle"], place.shuffle)
+    if shuffle is not None:
+        made = made.shuffle(shuffle)
+    elif anew and "shuffle_per_epoch" not in splicing:
+        made = made.shuffle()
+    return made.seed(order["seed"])
 
 
 def _shuffle_of(shuffle: Any, base_shuffle: Any) -> Shuffle | None:
     """The shuffle of the settings, else of the base; a mapping has the fields of `BlockShuffle`."""
     name, given = ("base.shuffle", base_shuffle) if shuffle is None else ("shuffle", shuffle)
     try:
-        return rebuild_shuffle(given, path=name) if _is_plain(given) else parse_shuffle(given)
+        if isinstance(given, Mapping | str | list):  # as written in a file
+            return rebuild_shuffle(given, path=name)
+        return parse_shuffle(given)
     except (BindError, ConfigError) as error:
         text = str(error)
         raise ConfigError(text if text.startswith(name) else f"base.{text}") from None
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a shuffle is written as in a file."""
-    return isinstance(value, Mapping | str | list)
-
-
-def _ordered(
-    made: Dataset,
-    by_axes: bool,
-    shuffle: Any,
-    shuffle_per_epoch: bool,
-    epochs: int | None,
-    seed: int,
-    select_seed: int,
-) -> Dataset:
-    """Rows shuffled as requested; endless by default only if every epoch is shuffled anew."""
-    if epochs is not None or shuffle_per_epoch:
-        made = made.epochs(epochs)
-    if shuffle is not None:
-        made = made.shuffle(shuffle)
-    elif shuffle_per_epoch and not by_axes:
-        made = made.shuffle()
-    return made.seed(seed)
 
 
 def _first(value: Any, other: Any) -> Any:
@@ -183,13 +150,14 @@ def _problems(
     subset: dict[str, Any],
     tokens: dict[str, int | None],
     order: dict[str, Any],
+    base_shuffle: Any,
 ) -> Iterator[str]:
     """One message per failed check."""
     for check, arguments in (
         (_check_splicing, (splicing, subset["seq_len"], order)),
         (_check_selecting, (selecting, subset)),
         (_check_tokens, (tokens,)),
-        (_check_order, (order,)),
+        (_check_order, (order, base_shuffle)),
     ):
         try:
             check(*arguments)
@@ -230,8 +198,8 @@ def _check_tokens(tokens: dict[str, int | None]) -> None:
             )
 
 
-def _check_order(order: dict[str, Any]) -> None:
-    _shuffle_of(order["shuffle"], order["base_shuffle"])
+def _check_order(order: dict[str, Any], base_shuffle: Any) -> None:
+    _shuffle_of(order["shuffle"], base_shuffle)
     if not isinstance(order["shuffle_per_epoch"], bool):
         raise ConfigError(
             f"shuffle_per_epoch: found {order['shuffle_per_epoch']!r}, allowed: True and False."

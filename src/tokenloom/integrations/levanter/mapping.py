@@ -171,17 +171,22 @@ def frame_of(
     """Tokens of a frame: as given, from the section, or from the sections next to it."""
     if given is not None or inside is not None:
         return inside if given is None else given
-    for path in OUTSIDE if "data" in config else ():
+    path, found = outer_frame(config) if "data" in config else ("", None)
+    if found is not None and type(found) is not int:
+        problems.append(f"{path}: found {found!r}, allowed: an integer, tokens of a frame.")
+        return None
+    return found
+
+
+def outer_frame(config: Mapping[str, Any]) -> tuple[str, Any]:
+    """The key next to a data section that gives the length of a frame, and the length."""
+    for path in OUTSIDE:
         section, _, name = path.rpartition(".")
         place = config.get(section) if section else config
         found = place.get(name) if isinstance(place, Mapping) else None
-        if found is None:
-            continue
-        if type(found) is not int:
-            problems.append(f"{path}: found {found!r}, allowed: an integer, tokens of a frame.")
-            return None
-        return found
-    return None
+        if found is not None:
+            return path, found
+    return "", None
 
 
 def _under(path: str, error: Exception, constructor: Constructor) -> str:

@@ -23,9 +23,9 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.batch.views.named import fields_for
-from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
+from tokenloom.errors import ConfigError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.parts import RowPart, StepDataset, StepSampler
-from tokenloom.loader.passes import LoopPlace, StepReader, Turn
+from tokenloom.loader.passes import LoopPlace, PassLoop, StepReader, Turn
 from tokenloom.loader.state import flat_state
 from tokenloom.loader.steps import no_dataset
 
@@ -91,7 +91,7 @@ OF_TORCH = (
 GONE = RuntimeError, EOFError, ConnectionError, FileNotFoundError  # if a worker is killed
 
 
-class StepDataLoader(DataLoader):  # type: ignore[misc]
+class StepDataLoader(PassLoop, DataLoader):  # type: ignore[misc]
     """A DataLoader of torch over the steps of a run; made by `dataloader`.
 
     Attributes:
@@ -114,7 +114,6 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
     def __init__(self, steps: StepDataset, place: LoopPlace, device: Any, **options: Any) -> None:
         self.place, self.device = place, device
         self._iterator: Any = None  # torch's, with persistent workers
-        self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
             steps,
             batch_size=None,
@@ -186,37 +185,10 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
             raise _gone(error) from error
         place.finish(turn)
 
-    def _refuse_if_over(self, loop: int) -> None:
-        if loop != self._loops:
-            raise StateError(
-                "dataloader: a state or an epoch was set, or another loop begun, while this loop "
-                "was running; what it has prefetched is of before. Start the loop again."
-            )
-
-    @property
-    def epoch(self) -> int:
-        """The pass that is being delivered, or comes next."""
-        return self.place.epoch
-
     @property
     def step(self) -> int:
         """Steps delivered, over all passes."""
         return self.place.step
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next loop deliver that pass."""
-        before = self.place.turn
-        self.place.set_epoch(epoch)
-        self._loops += self.place.turn != before
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position after what was delivered; its keys are the same for every run."""
-        return flat_state(self.place.state())
-
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
-        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
-        self.place.load(state, allow_mismatch=allow_mismatch)
-        self._loops += 1
 
 
 @settings_of_file("dataloader", own=["fields"])
