@@ -223,7 +223,7 @@ def _values(record: Mapping[str, Any], name: str, length: int) -> Array:
 
 def _kept(mask: Array) -> tuple[int, int]:
     """The tokens that an attention mask keeps, [low, high); zeros are allowed on the sides only."""
-    _zeros_and_ones("attention_mask", mask, 0)
+    _refuse_wrong_loss("attention_mask", "loss_mask", mask, 0)
     ones = np.flatnonzero(mask)
     if not len(ones):
         return 0, 0
@@ -235,10 +235,6 @@ def _kept(mask: Array) -> tuple[int, int]:
             "zeros before and after them, as padding, which is cut off"
         )
     return low, high
-
-
-def _zeros_and_ones(name: str, values: Array, low: int) -> None:
-    _refuse_wrong_loss(name, "loss_mask", values, low)
 
 
 def _refuse_wrong_loss(name: str, column: str, values: Array, low: int) -> None:
@@ -257,7 +253,7 @@ def _trained(name: str, values: Array, ids: Array, low: int) -> Bool:
         _refuse_wrong_loss(name, name, values, low)
         found: Bool = values > 0
         return found
-    _zeros_and_ones(name, values, low)
+    _refuse_wrong_loss(name, "loss_mask", values, low)
     one: Bool = values != 0
     return one
 

@@ -71,7 +71,7 @@ class Division:
         length, within = self.ends[index] - start, place - start
         one = self.inputs[index]
         small = length * SMALL * self.stretches <= self.ends[-1]
-        if small or not _is_cut(one):
+        if small or one.kind == "txt" or one.compression != "none":
             return Edge(index + (2 * within >= length))
         return Edge(index, self._unit(one, within, length))
 
@@ -142,10 +142,6 @@ def _is_object(one: Input) -> bool:
 def _content_place(one: Input, start: int) -> int:
     """The byte or row of an edge, which in a parquet file is a row group."""
     return row_groups(one)[start].first if one.kind == "parquet" and start else start
-
-
-def _is_cut(one: Input) -> bool:
-    return one.kind != "txt" and one.compression == "none"
 
 
 def records_before(one: Input, start: int) -> int:

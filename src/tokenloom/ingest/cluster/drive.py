@@ -31,6 +31,7 @@ from tokenloom.errors import (
 from tokenloom.ingest.cluster.division import Division, divide
 from tokenloom.ingest.cluster.on_ray import refuse_objects, run_tasks
 from tokenloom.ingest.cluster.stretch_files import (
+    Listed,
     StretchPlan,
     StretchRecord,
     publish_plan,
@@ -195,14 +196,18 @@ def is_published(site: Site) -> bool:
 def agree(site: Site) -> None:
     """Publish the plan of a build, or raise if another one is there."""
     make_directory(site.files, site.root)
-    plan = site.plan
     with together(site.files, site.root):
-        publish_plan(site.files, site.root, _shared(site, plan))
+        publish_plan(site.files, site.root, _shared(site))
 
 
-def _shared(site: Site, plan: BuildPlan) -> StretchPlan:
-    number = next_number(site.before)
-    return StretchPlan.of(number, plan.fingerprint, plan.settings, plan.setup.inputs)
+def _shared(site: Site) -> StretchPlan:
+    plan = site.plan
+    return StretchPlan(
+        number=next_number(site.before),
+        fingerprint=plan.fingerprint,
+        settings=plan.settings,
+        inputs=tuple(Listed(name=i.name, kind=i.kind, bytes=i.size) for i in plan.setup.inputs),
+    )
 
 
 def run_part(
@@ -256,17 +261,13 @@ def run_all(site: Site, *, executor: str, workers: int | None, progress: bool | 
     tasks = [site.task(stretch) for stretch in range(site.plan.options.stretches)]
     with Progress("build", total=total or None, show=progress) as bar:
         if executor == "local":
-            _run_here(site, tasks, workers, bar)
+            done = 0
+            for task in tasks:
+                bar.start_at(done)
+                done += run_stretch(site.plan, site.files, task, workers=workers, bar=bar).bytes
         else:
             run_tasks(site.plan, tasks, executor=executor, workers=workers, bar=bar)
-    finish_stretches(site.plan, site.files, site.root, site.before, site.mode)
-
-
-def _run_here(site: Site, tasks: Sequence[Task], workers: int | None, bar: Progress) -> None:
-    done = 0
-    for task in tasks:
-        bar.start_at(done)
-        done += run_stretch(site.plan, site.files, task, workers=workers, bar=bar).bytes
+    _finish(site)
 
 
 def begin(site: Site) -> None:
@@ -283,7 +284,7 @@ def _clear(site: Site) -> None:
     make_directory(site.files, site.root)
     with alone(site.files, site.root) as (_, locked):
         there = read_plan(site.files, site.root, number)
-        if locked and there is not None and there != _shared(site, site.plan):
+        if locked and there is not None and there != _shared(site):
             doomed = shards_from(site.files, site.root, next_shard(site.before))
             listed = stretch_files(site.files.list(site.root), number)
             remove_names(site.root, [*doomed, *listed], site.files)
@@ -295,7 +296,7 @@ def finish_parts(site: Site) -> None:
         log.info("%s: this build is already published", site.root)
         _tidy(site)
     else:
-        finish_stretches(site.plan, site.files, site.root, site.before, site.mode)
+        _finish(site)
 
 
 def _tidy(site: Site) -> None:
@@ -337,77 +338,69 @@ def _absent(records: Sequence[StretchRecord | None]) -> list[int]:
     return [stretch + 1 for stretch, record in enumerate(records) if record is None]
 
 
-def _records(files: Files, root: Place, plan: BuildPlan, number: int) -> list[StretchRecord | None]:
+def _records(site: Site) -> list[StretchRecord | None]:
     """What each part wrote down; None where there is no record."""
-    stretches = plan.options.stretches
+    files, root, number = site.files, site.root, next_number(site.before)
+    stretches = site.plan.options.stretches
     if read_plan(files, root, number) is None:
         return [None] * stretches
-    return [read_record(files, root, number, s, plan.fingerprint) for s in range(stretches)]
+    return [read_record(files, root, number, s, site.plan.fingerprint) for s in range(stretches)]
 
 
-def finish_stretches(
-    plan: BuildPlan, files: Files, root: Place, before: Snapshot | None, mode: BuildMode
-) -> None:
+def _finish(site: Site) -> None:
     """Publish the manifest over the shards of all stretches, and remove their records.
 
     Raises:
         StoreError: parts are missing; says which.
         InputError: an input changed between two parts, or is there twice.
     """
-    number = next_number(before)
-    absent = _absent(_records(files, root, plan, number))
+    files, root, before = site.files, site.root, site.before
+    absent = _absent(_records(site))
     if absent and look(root, files).snapshot == before:  # parts under way keep the lock
-        raise _missing(root, absent, plan.options.stretches)
+        raise _missing(site, absent)
     with alone(files, root) as (now, locked):
         # read once: where nobody can lock, another may publish and clear them away meanwhile
-        records = _records(files, root, plan, number)
+        records = _records(site)
         known = [record for record in records if record is not None]
         if now.snapshot == before and len(known) == len(records):
-            _join(plan, files, root, before, mode, known)
+            _join(site, known)
         elif look(root, files).snapshot == before:
-            raise _missing(root, _absent(records), len(records))
-        left = stretch_files(files.list(root), number)
-        remove_names(root, left, files)
+            raise _missing(site, _absent(records))
+        remove_names(root, stretch_files(files.list(root), next_number(before)), files)
         files.sync_directory(root)
-        if mode.overwrite:
+        if site.mode.overwrite:
             drop_or_tell(root, files, locked=locked)
 
 
-def _missing(root: Place, parts: list[int], stretches: int) -> StoreError:
+def _missing(site: Site, parts: list[int]) -> StoreError:
+    stretches = site.plan.options.stretches
     shown = ", ".join(map(str, parts[:SHOWN])) + (", …" if len(parts) > SHOWN else "")
     are = "is" if len(parts) == 1 else "are"
     return StoreError(
-        f"{root}: {len(parts):,} of {plural(stretches, 'part')} {are} missing: {shown}. Run "
+        f"{site.root}: {len(parts):,} of {plural(stretches, 'part')} {are} missing: {shown}. Run "
         f"each of them, as with --part {parts[0]}/{stretches}, then finish again."
     )
 
 
-def _join(
-    plan: BuildPlan,
-    files: Files,
-    root: Place,
-    before: Snapshot | None,
-    mode: BuildMode,
-    records: list[StretchRecord],
-) -> None:
-    inputs = join_inputs(plan.setup.inputs, records)
+def _join(site: Site, records: list[StretchRecord]) -> None:
+    inputs = join_inputs(site.plan.setup.inputs, records)
     duplicates = duplicates_among(inputs)
-    if before is not None and mode.append:
-        duplicates += known_inputs(inputs, root, before.manifest)
-    report_duplicates(duplicates, len(inputs), mode)
+    if site.before is not None and site.mode.append:
+        duplicates += known_inputs(inputs, site.root, site.before.manifest)
+    report_duplicates(duplicates, len(inputs), site.mode)
     entries = [entry for record in records for entry in record.shards]
-    _check_there(files, root, entries)
+    _check_there(site.files, site.root, entries)
     skipped = sum(record.skipped for record in records)
     filtered = sum(record.filtered for record in records)
     publish(
-        with_inputs(plan, inputs),
-        files,
-        root,
-        before,
+        with_inputs(site.plan, inputs),
+        site.files,
+        site.root,
+        site.before,
         entries,
         Cursor(skipped=skipped, filtered=filtered),
-        _joined_skips(files, root, records),
-        keeps=not mode.overwrite,
+        _joined_skips(site.files, site.root, records),
+        keeps=not site.mode.overwrite,
     )
 
 

@@ -210,7 +210,7 @@ def _with_ray(executor: str, workers: int | None) -> Iterator[Any]:
     if ray.util.client.ray.is_connected():  # then all of `ray` is the client's
         raise _client_refused("this process is connected by ray.init('ray://…')", SHUT_DOWN)
     if ray.is_initialized():
-        _check_same(executor, address, _connected_to(ray))
+        _check_same(executor, address, str(ray.get_runtime_context().gcs_address))
         yield ray
         return
     if address == "local" or (address is None and not os.environ.get("RAY_ADDRESS")):
@@ -248,11 +248,6 @@ def _knock(address: str) -> None:
     host, _, port = address.rpartition(":")
     if port.isdecimal() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
-
-
-def _connected_to(ray: Any) -> str:
-    """The address of the cluster that this process is connected to."""
-    return str(ray.get_runtime_context().gcs_address)
 
 
 def _check_same(executor: str, address: str | None, connected: str) -> None:

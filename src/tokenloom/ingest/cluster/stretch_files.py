@@ -19,7 +19,6 @@ from typing import Any
 
 from tokenloom.arguments import Place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists, plural
-from tokenloom.ingest.inputs import Input
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files, publish_file
 
@@ -45,14 +44,6 @@ class StretchPlan:
     fingerprint: str
     settings: dict[str, Any]
     inputs: tuple[Listed, ...]
-
-    @staticmethod
-    def of(
-        number: int, fingerprint: str, settings: dict[str, Any], inputs: Sequence[Input]
-    ) -> StretchPlan:
-        """The plan of a snapshot."""
-        listed = tuple(Listed(name=one.name, kind=one.kind, bytes=one.size) for one in inputs)
-        return StretchPlan(number=number, fingerprint=fingerprint, settings=settings, inputs=listed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
