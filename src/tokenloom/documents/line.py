@@ -95,7 +95,8 @@ class Line(ABC):
 
     def keys(self, tag: str, numbers: Int64, column: str) -> Sequence[Hashable]:
         """Under which stretches are kept in the cache."""
-        return self.reader.keys(self.whose(tag, column), numbers)
+        whose = self.whose(tag, column)
+        return [(whose, number) for number in numbers.tolist()]
 
     def whose(self, tag: str, column: str) -> str:
         """The first half of these keys, in one string: its hash is computed once."""

@@ -25,7 +25,7 @@ from tokenloom.exchange.holds import Holding
 from tokenloom.exchange.portions import Portion, values_of
 from tokenloom.exchange.to_arrays import about
 from tokenloom.progress import Progress
-from tokenloom.store.metadata import arrow_array, cell_of, kinds_of
+from tokenloom.store.metadata import arrow_columns, arrow_fields, kinds_of
 
 FILE_TOKENS = 1 << 27
 
@@ -60,13 +60,10 @@ def _numbered(kept: Holding) -> Iterator[tuple[int, Portion]]:
 
 
 def _schema(pa: Any, kept: Holding, kinds: dict[str, str]) -> Any:
-    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
     dtypes = {"input_ids": "int32", **kept.columns}
     fields = [pa.field(name, pa.list_(_type(pa, dtype))) for name, dtype in dtypes.items()]
-    for key, kind in kinds.items():
-        mark = {MARK: b"json"} if kind == "json" else None
-        fields.append(pa.field(key, types.get(kind, pa.string()), metadata=mark))
-    return pa.schema(fields, metadata={MARK: json.dumps(about(kept)).encode()})
+    notes = {MARK: json.dumps(about(kept)).encode()}
+    return pa.schema([*fields, *arrow_fields(kinds)], metadata=notes)
 
 
 def _type(pa: Any, dtype: str) -> Any:
@@ -86,10 +83,7 @@ def _table(pa: Any, kept: Holding, kinds: dict[str, str], schema: Any, portion: 
             pa.ListArray.from_arrays(edges, _plain(pa, flat.astype(inner.to_pandas_dtype())))
         )
     rows = kept.metadata(portion) or [{}] * len(portion.numbers)
-    for key, kind in kinds.items():
-        arrays.append(
-            arrow_array([cell_of(row, key, kind) for row in rows], schema.field(key).type)
-        )
+    arrays += arrow_columns(rows, kinds, schema)
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

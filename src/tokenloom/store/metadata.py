@@ -163,13 +163,8 @@ def _encode_parquet(
     import pyarrow.parquet as pq
 
     kinds = kinds_of(_loads(lines))
-    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
-    fields = [pa.field("_input", pa.int32()), pa.field("_record", pa.int64())]
-    fields += [
-        pa.field(key, types.get(kind, pa.string()), metadata=JSON_MARK if kind == "json" else None)
-        for key, kind in kinds.items()
-    ]
-    schema = pa.schema(fields)
+    origin = [pa.field("_input", pa.int32()), pa.field("_record", pa.int64())]
+    schema = pa.schema([*origin, *arrow_fields(kinds)])
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         for start in range(0, len(lines), GROUP):
@@ -178,13 +173,29 @@ def _encode_parquet(
             columns = [
                 arrow_array(inputs[start:stop].tolist(), pa.int32()),
                 arrow_array(records[start:stop].tolist(), pa.int64()),
-            ]
-            columns += [
-                arrow_array([cell_of(row, key, kind) for row in rows], schema.field(key).type)
-                for key, kind in kinds.items()
+                *arrow_columns(rows, kinds, schema),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP)
     return sink.getvalue()
+
+
+def arrow_fields(kinds: dict[str, str]) -> list[Any]:
+    """The fields of a schema for keys of these kinds (see `kinds_of`)."""
+    import pyarrow as pa
+
+    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+    return [
+        pa.field(key, types.get(kind, pa.string()), metadata=JSON_MARK if kind == "json" else None)
+        for key, kind in kinds.items()
+    ]
+
+
+def arrow_columns(rows: list[dict[str, Any]], kinds: dict[str, str], schema: Any) -> list[Any]:
+    """The values of some documents under these keys, an Arrow array each."""
+    return [
+        arrow_array([_cell(row, key, kind) for row in rows], schema.field(key).type)
+        for key, kind in kinds.items()
+    ]
 
 
 def arrow_array(values: list[Any], kind: Any) -> Any:
@@ -244,7 +255,7 @@ def _join(a: str, b: str) -> str:
     )
 
 
-def cell_of(row: dict[str, Any], key: str, kind: str) -> Any:
+def _cell(row: dict[str, Any], key: str, kind: str) -> Any:
     """A value of a document as its column of that kind keeps it; None if there is none."""
     value = row.get(key)
     return _encode(value) if kind == "json" and value is not None else value

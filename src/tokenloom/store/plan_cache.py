@@ -201,10 +201,6 @@ class Parts:
             self.checked[number] = right
         return bool(self.checked[number])
 
-    def wrong(self) -> None:
-        """Remove the file, because its parts turned out to be wrong."""
-        _wrong(self.path)
-
 
 def remember_parts(kind: str, identity: Mapping[str, Any], parts: Iterable[bytes]) -> bool:
     """Keep these parts and no others; False, with a note, where that is not possible."""

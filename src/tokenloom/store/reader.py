@@ -18,7 +18,7 @@ import bisect
 import functools
 import itertools
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -430,10 +430,6 @@ class Reader:
         fixed = {"input_ids": self.manifest.dtype, **fmt.FIXED_DTYPES}
         name = fixed.get(column) or self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
-
-    def keys(self, whose: str, numbers: Int64) -> Sequence[Hashable]:
-        """Under which numbered blocks of somebody are kept in the cache."""
-        return [(whose, number) for number in numbers.tolist()]
 
     def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
         """See `tokenloom.store.offsets.Offsets`."""
