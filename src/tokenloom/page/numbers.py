@@ -47,6 +47,11 @@ def _bare(said: str, value: float) -> str:
     return short if math.isclose(float(short.replace(",", "")), value, rel_tol=1e-9) else said
 
 
+def are(count: int) -> str:
+    """The verb for so many things: "is" or "are"."""
+    return "is" if count == 1 else "are"
+
+
 def amount(value: float, unit: str = "") -> str:
     """A count in words, with three digits; below a million all digits before the point.
 

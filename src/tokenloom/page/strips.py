@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.page.charts import SERIES, series
+from tokenloom.page.charts import SERIES, legend, series
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural
 
@@ -127,21 +127,14 @@ def crowded(strips: Sequence[Strip]) -> bool:
 
 def strip_legend(*, cut: bool = True, filler: bool = True, many: bool = False) -> Markup:
     """What colours and edges stand for; `many` is whether documents are drawn together."""
-    items = [
-        ("swatch full", "trained: each colour is a document"),
-        ("swatch pale", "context only, no loss"),
-    ]
-    items += [("swatch rest", "grey: several documents, too thin to be told apart")] * many
-    items += [("swatch filler", "filler")] * filler
-    items += [("swatch cut", "torn edge, tick below: the document is cut")] * cut
-    return tag(
-        "ul",
-        *(
-            tag("li", tag("span", class_=class_, aria_hidden="true"), said)
-            for class_, said in items
-        ),
-        class_="legend",
-    )
+    names = {"full": "trained: each colour is a document", "pale": "context only, no loss"}
+    if many:
+        names["rest"] = "grey: several documents, too thin to be told apart"
+    if filler:
+        names["filler"] = "filler"
+    if cut:
+        names["cut"] = "torn edge, tick below: the document is cut"
+    return legend(list(names.values()), classes=list(names))
 
 
 def _joined(strip: Strip) -> list[StripSegment]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ from tokenloom.layout.pack.plan import Tally
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import BOS, Spans
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import Windows
 from tokenloom.order.run import SourceRun
-from tokenloom.order.spec import LayoutSpec, kind_of
+from tokenloom.order.spec import LayoutSpec
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.report.ways_to_pack import own_tally, parts_of_layout
@@ -99,19 +100,7 @@ def _use(lines: dict[str, Line], paths: tuple[str, ...]) -> StoreUse:
     reader, names = every[0].reader, tuple(lines)
     documents, tokens = reader.manifest.documents, reader.manifest.tokens
     whole = [line for line in every if line.documents == documents and line.tokens == tokens]
-    if len(every) == 1 and (whole or documents > MARKED):
-        (line,) = every
-        chosen, held = min(documents, line.documents), min(tokens, line.tokens)
-        return StoreUse(
-            reader=reader,
-            sources=names,
-            paths=paths,
-            chosen=None,
-            documents=chosen,
-            tokens=held,
-            shared=0,
-        )
-    if documents > MARKED or (len(whole) > 1 and len(whole) == len(every)):
+    if documents > MARKED or len(whole) == len(every):
         total = sum(line.documents for line in every)
         return StoreUse(
             reader=reader,
@@ -121,7 +110,7 @@ def _use(lines: dict[str, Line], paths: tuple[str, ...]) -> StoreUse:
             documents=documents if whole else min(documents, total),
             tokens=tokens if whole else min(tokens, sum(line.tokens for line in every)),
             shared=documents if len(whole) > 1 else max(0, total - documents),
-            is_exact=len(whole) > 1,
+            is_exact=len(every) == 1 or len(whole) > 1,
         )
     times, held = _marked(every, documents)
     return StoreUse(
@@ -152,46 +141,39 @@ class SourceLeftovers:
 
     Attributes:
         name: name of the source.
-        kind: "windows", "pack" or "splice".
         layout: how its rows are cut.
         documents, tokens: selected.
-        unselected_documents, unselected_tokens: of its store, and not selected by this source.
-        reasons: tokens in no row, by reason: "tail", "filtered", "truncated", "overlong", "short
-            rows" or "splices".
-        lost_documents: documents with tokens of which no row has one; those of short rows are not
-            counted.
+        unselected_tokens: of its store, and not selected by this source.
         rows: rows of an epoch.
         shown: rows that whole steps show, repeats included.
         shown_tokens: stored tokens in them.
+        reasons: tokens in no row, by reason: "tail", "filtered", "truncated", "overlong", "short
+            rows" or "splices".
         once: tokens that whole steps show at least once, as far as they are counted.
         never_rows: rows that no whole step shows.
         never_documents: documents that the run never shows, quarantined from the start or not.
         inserted: BOS and EOS tokens in the rows shown.
-        cut, cut_needlessly: documents in several pieces, and those that would fit into a frame;
-            None where they are not counted.
+        cut_needlessly: documents in several pieces that would fit into a frame; 0 where they are
+            not counted.
         blank: documents that are quarantined.
         counted: whether tokens in no row were counted.
         notes: what is an estimate, and why.
     """
 
     name: str
-    kind: str
     layout: LayoutSpec
     documents: int
     tokens: int
-    unselected_documents: int
     unselected_tokens: int
-    reasons: Mapping[str, int]
-    lost_documents: int
     rows: int
     shown: int
     shown_tokens: int
+    reasons: Mapping[str, int] = field(default_factory=dict)
     once: int = 0
     never_rows: int = 0
     never_documents: int = 0
     inserted: float = 0.0
-    cut: int | None = None
-    cut_needlessly: int | None = None
+    cut_needlessly: int = 0
     blank: int = 0
     counted: bool = True
     notes: tuple[str, ...] = ()
@@ -234,7 +216,7 @@ class Leftovers:
 
     def total(self, name: str) -> float:
         """A number of all sources together."""
-        return sum(getattr(one, name) or 0 for one in self.sources)
+        return sum(getattr(one, name) for one in self.sources)
 
     @property
     def tokens(self) -> int:
@@ -255,11 +237,6 @@ class Leftovers:
     def unselected_tokens(self) -> int:
         """Tokens of these documents."""
         return sum(one.left_tokens for one in self.stores)
-
-    @property
-    def shared_documents(self) -> int:
-        """Documents that several sources select."""
-        return sum(one.shared for one in self.stores)
 
     @property
     def lost(self) -> int:
@@ -319,19 +296,14 @@ def leftovers_of(run: Dataset, found: Simulation | None, end: str = "drop") -> L
 def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLeftovers:
     source, name = run.run.sources[number], run.run.names[number]
     layout, line = source.layout, source.layout.line
-    manifest, tally = line.reader.manifest, own_tally(layout)
     totals = None if found is None else found.sources[number]
     shown, shown_tokens = (0, 0) if totals is None else (totals.rows, totals.tokens)
     made = SourceLeftovers(
         name=name,
-        kind=kind_of(run.sources[name].config.layout),
         layout=run.sources[name].config.layout,
         documents=line.documents,
         tokens=line.tokens,
-        unselected_documents=max(0, manifest.documents - line.documents),
-        unselected_tokens=max(0, manifest.tokens - line.tokens),
-        reasons={},
-        lost_documents=0,
+        unselected_tokens=max(0, line.reader.manifest.tokens - line.tokens),
         rows=source.rows,
         shown=shown,
         shown_tokens=shown_tokens,
@@ -341,19 +313,17 @@ def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLef
         epochs = 0 if totals is None else totals.epochs
         made = _of_splices(made, run, layout, max(1, epochs))
         return made if epochs else replace(made, never_rows=max(0, source.rows - shown))
-    gone = max(0, source.rows - shown)
-    reasons, lost_documents = _reasons(layout, tally), _lost_documents(layout)
+    tally, gone = own_tally(layout), max(0, source.rows - shown)
+    reasons = _reasons(layout, tally)
     missing = max(0, tally.frame_tokens - shown_tokens) if gone else 0
     return replace(
         made,
         reasons=reasons,
-        lost_documents=lost_documents,
         once=max(0, line.tokens - sum(reasons.values()) - missing),
         never_rows=gone,
-        never_documents=lost_documents,
+        never_documents=_lost_documents(layout),
         inserted=shown * (tally.placed - tally.frame_tokens) / max(1, tally.rows),
-        cut=tally.cut if made.kind == "pack" else None,
-        cut_needlessly=tally.cut_needlessly if made.kind == "pack" else None,
+        cut_needlessly=tally.cut_needlessly,
     )
 
 
@@ -370,7 +340,7 @@ def _reasons(layout: Layout, tally: Tally) -> dict[str, int]:
 
 
 def _lost_documents(layout: Layout) -> int:
-    """Documents with tokens that are in no row as a whole."""
+    """Documents with tokens of which no row has one; those of short rows are not counted."""
     found = 0
     for part in parts_of_layout(layout):
         if isinstance(part, Packed):
@@ -418,13 +388,11 @@ def _of_splices(
             f"{len(order):,} documents."
         )
     lost = round(sum(unseen) * scale)
-    documents = round(hidden * len(order) / len(some))
     return replace(
         made,
         reasons={"splices": lost} if lost else {},
         once=max(0, made.tokens - lost),
-        lost_documents=documents,
-        never_documents=documents,
+        never_documents=round(hidden * len(order) / len(some)),
         inserted=_inserted(run.run.sources[run.run.names.index(made.name)]) * made.shown,
         notes=tuple(notes),
     )
@@ -457,7 +425,7 @@ def _inserted(source: SourceRun) -> float:
 
 def _guessed(made: SourceLeftovers) -> SourceLeftovers:
     """A spliced source that the run leaves within its first epoch: nobody knows what it shows."""
-    if made.kind != "splice" or not made.never_rows or not made.counted:
+    if not isinstance(made.layout, SpliceSpec) or not made.never_rows or not made.counted:
         return made
     return _uncounted(made, "the run ends in its first epoch, and rows were not visited")
 

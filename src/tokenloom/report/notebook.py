@@ -6,7 +6,6 @@ token is stands in its title. Every view also has words, for a terminal.
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from tokenloom.page.token_cells import (
     whole_letters,
 )
 from tokenloom.report.assembled import run_report
-from tokenloom.report.picked_rows import targets_of
+from tokenloom.report.picked_rows import segments_of, targets_of
 from tokenloom.report.report_file import Report, answers_html, cautions_html
 from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
@@ -124,10 +123,8 @@ def strip_of(
     >>> strip.name, [(one.first, one.cells, one.series) for one in strip.segments]
     ('row 0', [(0, 2, 0), (2, 1, 1)])
     """
-    edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
     found = []
-    for first, last in itertools.pairwise(edges):
-        segment = int(row[first]) if last > first else 0
+    for first, last, segment in segments_of(row):
         words = f"document {segment} of the row: cells {first:,} to {last - 1:,}"
         if segment:
             colour = (segment - 1) % SERIES
@@ -218,15 +215,14 @@ def _cells(
     """The cells of each document of a row together, in its direction."""
     segments = batch.segment_ids[number][:MOST_CELLS]
     letters = whole_letters(strings[: MOST_CELLS + LETTER_BYTES - 1])
-    edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(segments)]
     documents, offsets = _places(batch, number)
-    for first, last in itertools.pairwise(edges):
-        some = letters[first:last] if segments[first] else [FILLER] * (last - first)
+    for first, last, segment in segments_of(segments):
+        some = letters[first:last] if segment else [FILLER] * (last - first)
         extra = extra_classes(some)
         cells = (
             _cell(
                 some[cell - first],
-                int(segments[cell]),
+                segment,
                 bool(targets[cell]),
                 cell == first,
                 extra[cell - first],

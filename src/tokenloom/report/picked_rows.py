@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.batch.attention import stretches
 from tokenloom.batch.batch import Batch
 from tokenloom.order.schedule import Steps
 
@@ -163,10 +162,11 @@ def _spans(run: Dataset, batch: Batch) -> Iterator[tuple[str, tuple[PickedSpan, 
         yield name, tuple(found)
 
 
-def segments_of(row: PickedRow) -> list[tuple[int, int, int]]:
-    """(first cell, cell after the last, segment) of each stretch of a row, filler included."""
-    number = stretches(row.segments[None])[0]
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(number)) + 1, [len(number)]]).tolist()
-    return [
-        (low, high, int(row.segments[low])) for low, high in itertools.pairwise(edges) if high > low
-    ]
+def segments_of(row: NDArray[Any]) -> list[tuple[int, int, int]]:
+    """(first cell, cell after the last, segment) of each stretch of a row, filler included.
+
+    >>> segments_of(np.array([1, 1, 2, 0, 0]))
+    [(0, 2, 1), (2, 3, 2), (3, 5, 0)]
+    """
+    edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
+    return [(low, high, int(row[low])) for low, high in itertools.pairwise(edges) if high > low]

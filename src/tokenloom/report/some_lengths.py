@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.pack.rows import Bounded
 from tokenloom.limits import limits
-from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.store.length_counts import LengthCounts, count_pieces
 
@@ -25,8 +24,6 @@ Int64 = NDArray[np.int64]
 EXACT = 1 << 22  # documents whose lengths are all looked at: 40 ms
 
 STRETCHES, SIZE = 24, 1 << 15  # of a sample
-
-LINES = 32  # of many small lines, that are looked at
 
 
 class Stretch(NamedTuple):
@@ -55,11 +52,6 @@ class SomeLengths:
     def is_sample(self) -> bool:
         """Whether there are others."""
         return self.looked < self.documents
-
-    @property
-    def words(self) -> str:
-        """How many were looked at, in words."""
-        return f"{amount(self.looked, 'document')} of {amount(self.documents)}"
 
 
 def some_stretches(
@@ -99,21 +91,16 @@ def some_lengths(line: Bounded, most: int = EXACT) -> SomeLengths:
 
 
 def other_lengths(lines: Sequence[Bounded]) -> SomeLengths:
-    """The lengths of many lines as one: all of them, or of a keyed choice of lines."""
-    documents, tokens = sum(one.documents for one in lines), sum(one.tokens for one in lines)
-    chosen, each = list(lines), EXACT
-    if documents > EXACT:
-        stream = key(0, "report", "others")
-        order = np.argsort(draws(stream, np.arange(len(lines), dtype=np.uint64)), kind="stable")
-        chosen, each = [lines[place] for place in order[:LINES].tolist()], EXACT // LINES
-    found = [some_lengths(one, each) for one in chosen]
-    counts = together([one.counts for one in found])
-    known = sum(one.documents for one in found)
-    if known < documents:
-        scaled = np.rint(counts.documents * (documents / max(1, known))).astype(np.int64)
-        counts = LengthCounts(counts.length, np.maximum(scaled, 1))
-    looked = sum(one.looked for one in found)
-    return SomeLengths(counts=counts, looked=looked, documents=documents, tokens=tokens)
+    """The lengths of many lines as one: of all documents, or of a sample of each line's."""
+    documents = sum(one.documents for one in lines)
+    each = EXACT if documents <= EXACT else EXACT // len(lines)
+    found = [some_lengths(one, each) for one in lines]
+    return SomeLengths(
+        counts=together([one.counts for one in found]),
+        looked=sum(one.looked for one in found),
+        documents=documents,
+        tokens=sum(one.tokens for one in lines),
+    )
 
 
 def together(found: Sequence[LengthCounts]) -> LengthCounts:

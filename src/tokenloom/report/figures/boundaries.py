@@ -22,10 +22,10 @@ from tokenloom.batch.paint import tile
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.page.axes import drawing, label, rule
-from tokenloom.page.charts import SERIES, series
+from tokenloom.page.charts import SERIES, legend, series
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
-from tokenloom.page.numbers import plural, share
+from tokenloom.page.numbers import are, plural, share
 from tokenloom.page.strips import Strip, StripSegment, strips_html
 from tokenloom.random.keys import draws, key
 from tokenloom.report.picked_rows import PickedRow, segments_of
@@ -106,7 +106,7 @@ def boundary_figure(subject: RunSubject) -> Figure | None:
     if not rows:
         return None
     row = _telling(rows)
-    found = segments_of(row)
+    found = segments_of(row.segments)
     guessed = any(one.render.segments == "eos" for one in subject.run.sources.values())
     looked = _over_rows(subject, rows, guessed=guessed)
     return Figure(
@@ -148,14 +148,13 @@ def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
         tag("div", tag("h3", title), attention_map(blocks, row.cells, said, all_pairs=crossed))
         for title, said, crossed in panels
     )
-    items = [("swatch full", "inside a document"), ("swatch crossing", "across documents")]
+    names = {"full": "inside a document", "crossing": "across documents"}
     if any(not one for *_, one in found):
-        items.append(("swatch filler", "filler"))
-    listed = (tag("li", tag("span", class_=c, aria_hidden="true"), words) for c, words in items)
+        names["filler"] = "filler"
     return joined(
         [
             strips_html([strip]),
-            tag("ul", *listed, class_="legend"),
+            legend(list(names.values()), classes=list(names)),
             tag("div", *maps, class_="panels squares"),
         ]
     )
@@ -214,9 +213,11 @@ def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool)
     if guessed:  # boundaries are in the tokens
         inside = every = 0
         for row in rows:
-            cells = np.array([high - low for low, high, one in segments_of(row) if one], np.int64)
+            cells = np.array(
+                [high - low for low, high, one in segments_of(row.segments) if one], np.int64
+            )
             inside, every = inside + _pairs(cells), every + _pairs(cells.sum(keepdims=True))
-        shown = f"The {plural(len(rows), 'row')} {_is(len(rows))} shown"
+        shown = f"The {plural(len(rows), 'row')} {are(len(rows))} shown"
         which = f"{shown} under “Rows as they are trained”."
         return _Looked(len(rows), _crossing(inside, every), which, sampled=True)
     if subject.examples <= EVERY_ROW:
@@ -237,12 +238,8 @@ def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool)
         spans = source.layout.spans(0, rows_drawn)
         pairs += np.array(_counted(spans, run.seq_len)) * (count / len(rows_drawn))
     from_where = "drawn by a key from an epoch of every source"
-    which = f"The {plural(looked, 'row')} {_is(looked)} {from_where}."
+    which = f"The {plural(looked, 'row')} {are(looked)} {from_where}."
     return _Looked(looked, _crossing(*pairs), which, sampled=True)
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _crossing(inside: float, every: float) -> float:

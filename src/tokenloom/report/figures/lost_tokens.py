@@ -15,7 +15,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, are, plural, share
 from tokenloom.report.leftovers import Leftovers, SourceLeftovers
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
@@ -94,7 +94,7 @@ def lost_answer(subject: RunSubject) -> Answer:
     return Answer(
         name="lost",
         question="What is lost?",
-        sentence=_sentence(found),
+        sentence=". ".join(_clauses(found)) + ".",
         numbers=numbers,
         figure="lost" if tokens else "",
         headline=_headline(found),
@@ -110,10 +110,6 @@ def _headline(found: Leftovers) -> tuple[str, str] | None:
     return share(found.lost, found.tokens), f"of the {which} are in no row"
 
 
-def _sentence(found: Leftovers) -> str:
-    return ". ".join(_clauses(found)) + "."
-
-
 def _clauses(found: Leftovers) -> Iterator[str]:
     if not found.tokens:
         yield "The run selects no token, so there is none to lose"
@@ -123,7 +119,7 @@ def _clauses(found: Leftovers) -> Iterator[str]:
     alone = never == found.dropped and len(found.sources) == 1
     if never and not alone:
         missing = f"{plural(never, 'row')} ({share(never, rows)} of an epoch)"
-        yield f"{missing} {_are(never)} not shown"
+        yield f"{missing} {are(never)} not shown"
     if found.examples:
         yield capital(f"{share(found.filler)} of the cells are filler")
         if found.dropped:
@@ -134,7 +130,7 @@ def _clauses(found: Leftovers) -> Iterator[str]:
         yield f"No whole step can be made of {plural(found.dropped, 'row')}"
     blank, left = int(found.total("blank")), found.unselected_documents
     if blank:
-        yield f"{plural(blank, 'document')} {'are' if blank > 1 else 'is'} quarantined"
+        yield f"{plural(blank, 'document')} {are(blank)} quarantined"
     if left:
         yield f"The selection leaves out {amount(left, 'document')}"
 
@@ -145,8 +141,8 @@ def _in_no_row(found: Leftovers) -> Iterator[str]:
         reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
         told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
         more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
-        part, are = share(found.lost, tokens), "is" if found.lost == 1 else "are"
-        yield capital(f"{part} of {found.selected} {are} in no row: {told}{more}")
+        part = share(found.lost, tokens)
+        yield capital(f"{part} of {found.selected} {are(found.lost)} in no row: {told}{more}")
     if not found.counted:
         left = share(found.total("uncounted"), tokens)
         yield f"Of {found.selected}, {left} were not counted: it takes long for splices"
@@ -184,10 +180,9 @@ def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
         worst, others = _worst(sources, part, MUCH_LOST)
         if worst is not None:
             lost = worst.reasons[reason]
-            are = "is" if lost == 1 else "are"
             yield Caution(
                 words=f"{_named(worst, sources)}{amount(lost, 'token')} ({share(part(worst))}) "
-                f"{are} in no row, {REASONS[reason]}{others}.",
+                f"{are(lost)} in no row, {REASONS[reason]}{others}.",
                 remedy=_remedy(reason, worst),
                 figure="lost",
             )
@@ -210,7 +205,7 @@ def _unfilled(found: Leftovers) -> Iterator[Caution]:
     def missing(one: SourceLeftovers) -> float:
         cells = one.shown * found.seq_len
         fill = (one.shown_tokens + one.inserted) / cells if cells else 1.0
-        least = LITTLE_SPLICED if one.kind == "splice" else LITTLE_FILL
+        least = LITTLE_SPLICED if isinstance(one.layout, SpliceSpec) else LITTLE_FILL
         return 1 - fill if fill < least else 0.0
 
     worst, others = _worst(found.sources, missing, 0.0)
@@ -219,21 +214,21 @@ def _unfilled(found: Leftovers) -> Iterator[Caution]:
             words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are "
             f"filler{others}.",
             remedy=_filling(worst),
-            figure="rows" if worst.kind == "splice" else "packing",
+            figure="rows" if isinstance(worst.layout, SpliceSpec) else "packing",
             gravity=1,
         )
 
 
 def _cut(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
     def needless(one: SourceLeftovers) -> float:
-        return (one.cut_needlessly or 0) / one.documents if one.documents else 0.0
+        return one.cut_needlessly / one.documents if one.documents else 0.0
 
     worst, others = _worst(sources, needless, MUCH_CUT)
     if worst is not None:
         yield Caution(
-            words=f"{_named(worst, sources)}{amount(worst.cut_needlessly or 0, 'document')} "
+            words=f"{_named(worst, sources)}{amount(worst.cut_needlessly, 'document')} "
             f"({share(needless(worst))}) would fit into a frame, but "
-            f"{'is' if worst.cut_needlessly == 1 else 'are'} cut{others}.",
+            f"{are(worst.cut_needlessly)} cut{others}.",
             remedy=f"Use strategy='{PACKED_BEST}', which cuts only longer ones.",
             figure="packing",
         )
@@ -268,7 +263,7 @@ def lost_figure(subject: RunSubject) -> Figure | None:
     return Figure(
         name="lost",
         title="Where the tokens of the stores go",
-        message=_sentence(found),
+        message=lost_answer(subject).sentence,
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(
             _by_part(parts, found, stored),
@@ -276,10 +271,6 @@ def lost_figure(subject: RunSubject) -> Figure | None:
         ),
         notes=tuple(_notes(found)),
     )
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _parts(found: Leftovers) -> Iterator[tuple[str, int, str]]:
@@ -335,13 +326,13 @@ def _notes(found: Leftovers) -> Iterator[str]:
         verb = "makes" if found.dropped == 1 else "make"
         yield (
             f"The last {plural(found.dropped, 'example')} {verb} no whole step and "
-            f"{_are(found.dropped)} not counted as shown."
+            f"{are(found.dropped)} not counted as shown."
         )
-    shared = found.shared_documents
+    shared = sum(one.shared for one in found.stores)
     if shared:
         least = "" if all(one.is_exact for one in found.stores) else "at least "
         yield (
-            f"{least}{plural(shared, 'document')} {_are(shared)} selected by several sources, and "
+            f"{least}{plural(shared, 'document')} {are(shared)} selected by several sources, and "
             "counted once for each of them."
         ).capitalize()
     if not found.visited:

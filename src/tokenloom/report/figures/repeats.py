@@ -15,7 +15,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.inspect.simulate.result import SourceRepeats
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers
-from tokenloom.page.numbers import amount, counted, plural, share
+from tokenloom.page.numbers import amount, are, counted, plural, share
 from tokenloom.report.leftovers import StoreUse
 from tokenloom.report.report_file import Answer, Caution
 from tokenloom.report.subject import RunSubject, capital
@@ -153,7 +153,7 @@ def _copies(found: _Copies) -> Iterator[Caution]:
 
     def many(count: int) -> str:
         of = f"{found.documents:,} ({share(count, found.documents)})"
-        return f"{plural(count, 'document')} of {of} {'is' if count == 1 else 'are'}"
+        return f"{plural(count, 'document')} of {of} {are(count)}"
 
     if found.within:
         yield Caution(

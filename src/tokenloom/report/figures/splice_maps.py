@@ -23,7 +23,7 @@ from tokenloom.page.charts import NARROW, both, heat_legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, are, plural, share
 from tokenloom.report.subject import RunSubject
 
 Int64 = NDArray[np.int64]
@@ -83,10 +83,9 @@ def splice_figure(subject: RunSubject) -> Figure | None:
     several = len(subject.run.sources) > 1
     title = "What splices show of a document"
     more = len(spliced) - 1
-    are = "is" if more == 1 else "are"
     own = counted.notes + [CANNOT] * _without_targets(counted)
     notes = own + (
-        [f"This is {name}; {plural(more, 'other source')} of the run {are} spliced, too."]
+        [f"This is {name}; {plural(more, 'other source')} of the run {are(more)} spliced, too."]
         if more
         else []
     )
