@@ -58,11 +58,12 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     first = min(first, max(0, length - 1) // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE)
     keep = {"source": source, "document": number, "run": explored.number or None}
     after = query.whole("after", 0) if query.has("after") else -1
+    given = after if after >= 0 else None
     wanted = query.text("text")
     last = min(first + CELLS_OF_A_PAGE, length)
     found, cells = _cells(explored, source, (begin, end), first, last, wanted)
     said = f"{plural(found, 'token')} marked" if wanted else ""
-    keep_all = {**keep, "first": first, "after": after if after >= 0 else None}
+    keep_all = {**keep, "first": first, "after": given}
     search = mark_form("document", wanted, said, keep_all)
     shown = tag(
         "div",
@@ -73,8 +74,7 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     jump = None
     if length > CELLS_OF_A_PAGE:
         words = f"From token, 0 to {length - 1:,}"
-        keep_after = {**keep, "after": after if after >= 0 else None}
-        jump = number_form("document", "first", first, words, "Token", keep_after)
+        jump = number_form("document", "first", first, words, "Token", {**keep, "after": given})
     parts = [
         tag("div", search, jump, class_="tools"),
         shown if length else tag("p", "This document is empty.", class_="reason"),
@@ -85,7 +85,7 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
             length,
             "tokens",
             **keep,
-            after=after if after >= 0 else None,
+            after=given,
             text=wanted,
         ),
         _places(explored, source, number, after, keep),

@@ -34,6 +34,7 @@ from tokenloom.explore.shell import (
     mark_form,
     number_form,
     pager,
+    turns_of_steps,
 )
 from tokenloom.explore.step_page import go_to, named_source
 from tokenloom.order.schedule import examples_of_step, row_of_step
@@ -108,12 +109,7 @@ def _turns(explored: ExploredRun, shown: ShownRow) -> list[tuple[str, str]]:
         found.append(("down", link("row", index=int(line[shown.row + 1]), run=number)))
     if shown.row:
         found.append(("up", link("row", index=int(line[shown.row - 1]), run=number)))
-    count = explored.step_count
-    if count is None or shown.step + 1 < count:
-        found.append(("next", link("step", step=shown.step + 1, run=number)))
-    if shown.step:
-        found.append(("prev", link("step", step=shown.step - 1, run=number)))
-    return found
+    return found + turns_of_steps(explored, shown.step)
 
 
 def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by: str) -> Markup:

@@ -246,6 +246,17 @@ def field(name: str, label: object, value: object = "", **more: object) -> Marku
     return tag("label", tag("span", label), box, class_="field")
 
 
+def turns_of_steps(explored: ExploredRun, step: int) -> list[tuple[str, str]]:
+    """Links that keys follow to the steps after and before one."""
+    number, count = explored.number or None, explored.step_count
+    found = []
+    if count is None or step + 1 < count:
+        found.append(("next", link("step", step=step + 1, run=number)))
+    if step:
+        found.append(("prev", link("step", step=step - 1, run=number)))
+    return found
+
+
 def number_form(
     page: str,
     name: str,

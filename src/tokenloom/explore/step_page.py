@@ -14,9 +14,9 @@ from tokenloom.explore.shell import (
     number_form,
     pager,
     select,
+    turns_of_steps,
 )
 from tokenloom.explore.strip_list import (
-    StripRow,
     by_share,
     rows_of_step,
     source_legend,
@@ -53,6 +53,9 @@ def step_page(session: Session, query: Query) -> ExplorerPage:
         strip_rows(explored, rows, colours=colours),
         pager("step", first, ROWS_OF_A_PAGE, len(indices), "rows", step=step, run=number),
     ]
+    turns = turns_of_steps(explored, step)
+    if rows:
+        turns.append(("down", link("row", index=rows[0].index, run=number)))
     low, high = int(indices.min()), int(indices.max())
     last = "The run is endless" if count is None else f"The last step is {count - 1:,}"
     return ExplorerPage(
@@ -61,7 +64,7 @@ def step_page(session: Session, query: Query) -> ExplorerPage:
         way="step",
         lead=f"{plural(len(indices), 'row')} of {explored.run.seq_len:,} tokens, examples {low:,} "
         f"to {high:,} · {last}.{_short(explored, step, len(indices))}",
-        turns=tuple(_keys(explored, step, count, rows)),
+        turns=tuple(turns),
         run=explored.number,
     )
 
@@ -74,20 +77,6 @@ def _short(explored: ExploredRun, step: int, rows: int) -> str:
     end = "drop" if file is None else str(file.loader.get("end", "drop"))
     kept = "a loader drops it, unless it has end='pad' or end='wrap'"
     return f" This step is short: {kept if end == 'drop' else f'end={end!r} fills it'}."
-
-
-def _keys(
-    explored: ExploredRun, step: int, count: int | None, rows: list[StripRow]
-) -> list[tuple[str, str]]:
-    number = explored.number or None
-    found = []
-    if count is None or step + 1 < count:
-        found.append(("next", link("step", step=step + 1, run=number)))
-    if step:
-        found.append(("prev", link("step", step=step - 1, run=number)))
-    if rows:
-        found.append(("down", link("row", index=rows[0].index, run=number)))
-    return found
 
 
 def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:

@@ -35,7 +35,7 @@ from tokenloom.page.token_cells import (
 )
 from tokenloom.report.assembled import run_report
 from tokenloom.report.picked_rows import segments_of, targets_of
-from tokenloom.report.report_file import Report, answers_html, cautions_html
+from tokenloom.report.report_file import Report, said_html
 from tokenloom.report.store_report import store_report
 from tokenloom.report.subject import Asked, RunSubject
 
@@ -139,19 +139,9 @@ def _view_report(report: Report, names: frozenset[str] | None = None) -> View:
     shown = [one for one in report.figures if names is None or one.name in names]
     # several views of one notebook have figures of the same name
     own = f"-{zlib.crc32(f'{report.title} {report.lead}'.encode()):08x}"
-    known = {one.name for one in shown}
-    linked = [
-        replace(one, figure=f"{one.figure}{own}" if one.figure in known else "")
-        for one in report.answers
-    ]
-    warned = [
-        replace(one, figure=f"{one.figure}{own}" if one.figure in known else "")
-        for one in report.cautions
-    ]
     content = joined(
         [
-            cautions_html(warned),
-            answers_html(linked),
+            *said_html(report, {one.name: f"{one.name}{own}" for one in shown}),
             tag("pre", report.tree, class_="tree"),
             *(figure_html(replace(one, name=f"{one.name}{own}"), level=3) for one in shown),
         ]

@@ -104,6 +104,16 @@ def answers_html(answers: Sequence[Answer]) -> Markup:
     return tag("section", title, tag("ul", *cards, class_="answers"), **about)
 
 
+def said_html(report: Report, to: Mapping[str, str]) -> tuple[Markup, Markup]:
+    """Both sections; `to` is where the figures that are there are, by name.
+
+    A figure that does not apply is not there, so nothing leads to it.
+    """
+    cautions = [replace(one, figure=to.get(one.figure, "")) for one in report.cautions]
+    answers = [replace(one, figure=to.get(one.figure, "")) for one in report.answers]
+    return cautions_html(cautions), answers_html(answers)
+
+
 def _headline(one: Answer) -> Markup | None:
     if one.headline is None:
         return None
@@ -219,10 +229,6 @@ def _plain(value: Any) -> Any:
 
 
 def _body(report: Report) -> Markup:
-    known = {one.name for one in report.figures}
-    # a figure that does not apply is not there, so nothing leads to it
-    cautions = [one if one.figure in known else replace(one, figure="") for one in report.cautions]
-    answers = [one if one.figure in known else replace(one, figure="") for one in report.answers]
     return tag(
         "div",
         tag("a", "Skip to the answers", href="#answers", class_="skip"),
@@ -234,8 +240,7 @@ def _body(report: Report) -> Markup:
         ),
         tag(
             "main",
-            cautions_html(cautions),
-            answers_html(answers),
+            *said_html(report, {one.name: one.name for one in report.figures}),
             tag("div", _contents(report), _figures(report), class_="layout"),
         ),
         _foot(report),

@@ -8,22 +8,67 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.result import RankTotals, Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.mixture.run import MixedRun
-from tokenloom.order.run import SourceRun
+from tokenloom.order.run import Consumed, Run, SourceRun
 from tokenloom.order.schedule import Steps
 from tokenloom.page.figure import MOST_ROWS
 from tokenloom.page.numbers import plural
-from tokenloom.report.consumption import End, Point, consumption_of, ends_of
 from tokenloom.report.leftovers import Leftovers, leftovers_of
 from tokenloom.report.order_sample import OrderLook, look_at_order
 from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
+
+STAGES = 16  # whose starts are points
+
+
+class Point(NamedTuple):
+    """What the first `examples` have taken from each source."""
+
+    examples: int
+    taken: tuple[Consumed, ...]
+
+
+class End(NamedTuple):
+    """When a source has shown everything once, and when it shows nothing more.
+
+    Attributes:
+        first_epoch: examples of the run by then; None if it does not get there, or nobody knows.
+        runs_out: the same for its last row; None if it goes on to the end of the run.
+    """
+
+    first_epoch: int | None
+    runs_out: int | None
+
+
+def _end(run: Run, number: int, taken: int) -> End:
+    source = run.sources[number]
+    first = source.end_of(1) if source.rows else 0
+    last = None
+    if isinstance(run, MixedRun):
+        clocks = run.stages[-1].merge.clocks
+        last = clocks[number].costs.n if number < len(clocks) else None
+    return End(*(_after(run, number, n) if n and n <= taken else None for n in (first, last)))
+
+
+def _after(run: Run, number: int, items: int) -> int | None:
+    """Examples after which the first `items` of a source have come; None if they do not."""
+    (index,) = run.index(number, np.array([items - 1])).tolist()
+    if index < 0:
+        return None
+    if isinstance(run, MixedRun):
+        # items of a block change places: the whole block has come for sure
+        stage = run.stages[int(np.searchsorted([one.at for one in run.stages], index, "right")) - 1]
+        index = stage.around(index, index + 1)[1] - 1
+    return int(index) + 1
+
 
 POINTS = 60  # of the run at which shares are told
 
@@ -176,9 +221,21 @@ class RunSubject:
 
     @lazy
     def consumption(self) -> tuple[Point, ...]:
-        """What every source has given at some points of the run."""
-        count = self.step_count
-        return consumption_of(self.run.run, self.steps, count, self.trained, POINTS)
+        """What every source has given at the start, at some steps, around stages, and at the end.
+
+        These are a few questions to the run, whatever its length.
+        """
+        run, steps, examples = self.run.run, self.steps, self.trained
+        marks = {0, examples}
+        if self.step_count:
+            count = self.step_count
+            spaced = np.linspace(0, count, min(POINTS, count) + 1).round().astype(np.int64)
+            marks |= {min(steps.begin(step), examples) for step in spaced.tolist()}
+        if isinstance(run, MixedRun):
+            starts = [stage.at for stage in run.stages[:STAGES] if stage.at < examples]
+            around = [steps.count(at, partial=some) for at in starts for some in (False, True)]
+            marks |= {*starts, *(min(steps.begin(step), examples) for step in around)}
+        return tuple(Point(at, tuple(run.consumed(at))) for at in sorted(marks))
 
     def is_whole(self, examples: int) -> bool:
         """Whether a step starts there, or the report's look ends."""
@@ -194,7 +251,10 @@ class RunSubject:
     @lazy
     def ends(self) -> tuple[End, ...]:
         """When each of them has shown everything once, and when it runs out."""
-        return tuple(ends_of(self.run.run, self.consumption[-1], self.by_tokens))
+        if self.is_shuffled_whole:  # rows of all epochs come from the start on
+            return tuple(End(None, None) for _ in self.by_tokens)
+        taken = self.consumption[-1].taken
+        return tuple(_end(self.run.run, number, taken[number].rows) for number in self.by_tokens)
 
     @property
     def removed(self) -> frozenset[int]:
@@ -206,11 +266,6 @@ class RunSubject:
     def is_shuffled_whole(self) -> bool:
         """Whether the order of a mix is shuffled once more, over all its sources."""
         return isinstance(self.run.run, MixedRun) and self.run.run.shuffle is not None
-
-    @property
-    def position(self) -> int | None:
-        """Examples that are trained already, if that was told."""
-        return self.asked.examples
 
     @lazy
     def rows(self) -> list[PickedRow]:

@@ -86,13 +86,12 @@ class PackingWays:
     Attributes:
         ways: the usual ones, and the run's own.
         looked: documents that were planned.
-        documents, tokens: of the whole source.
+        documents: of the whole source.
     """
 
     ways: tuple[PackingWay, ...]
     looked: int
     documents: int
-    tokens: int
 
     @property
     def is_sample(self) -> bool:
@@ -150,12 +149,7 @@ def ways_of(line: Bounded, spec: PackSpec | WindowsSpec, budget: int = BUDGET) -
     found.append(
         PackingWay(strategy=WINDOWS, overflow="", seq_len=seq_len, tally=tally, own=windows == spec)
     )
-    return PackingWays(
-        ways=tuple(found),
-        looked=looked,
-        documents=line.documents,
-        tokens=line.tokens,
-    )
+    return PackingWays(ways=tuple(found), looked=looked, documents=line.documents)
 
 
 def _packs(spec: PackSpec | WindowsSpec) -> list[PackSpec]:

@@ -182,8 +182,12 @@ def crossing_share(cells: Int64) -> float:
     >>> crossing_share(np.array([2, 2]))  # 4 of 10 pairs
     0.4
     """
-    inside, every = _pairs(cells), _pairs(np.array([cells.sum()]))
-    return 1 - inside / every if every else 0.0
+    return _crossing(_pairs(cells), _pairs(np.array([cells.sum()])))
+
+
+def _sizes(found: Sequence[tuple[int, int, int]]) -> Int64:
+    """Cells of each segment, without filler."""
+    return np.array([high - low for low, high, one in found if one], np.int64)
 
 
 def _pairs(cells: Int64) -> int:
@@ -213,9 +217,7 @@ def _over_rows(subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool)
     if guessed:  # boundaries are in the tokens
         inside = every = 0
         for row in rows:
-            cells = np.array(
-                [high - low for low, high, one in segments_of(row.segments) if one], np.int64
-            )
+            cells = _sizes(segments_of(row.segments))
             inside, every = inside + _pairs(cells), every + _pairs(cells.sum(keepdims=True))
         shown = f"The {plural(len(rows), 'row')} {are(len(rows))} shown"
         which = f"{shown} under “Rows as they are trained”."
@@ -257,7 +259,7 @@ def _counted(spans: Spans, seq_len: int) -> tuple[float, float]:
 
 
 def _message(found: Sequence[tuple[int, int, int]], looked: _Looked) -> str:
-    sizes = np.array([high - low for low, high, one in found if one], np.int64)
+    sizes = _sizes(found)
     rows = plural(looked.rows, "row")
     if not looked.crossing and len(sizes) < 2:
         if looked.sampled:
@@ -276,7 +278,7 @@ def _message(found: Sequence[tuple[int, int, int]], looked: _Looked) -> str:
 
 
 def _numbers(found: Sequence[tuple[int, int, int]]) -> Numbers:
-    every = _pairs(np.array([sum(high - low for low, high, one in found if one)]))
+    every = _pairs(_sizes(found).sum(keepdims=True))
     rows = []
     for low, high, segment in found:
         pairs = _pairs(np.array([high - low]))

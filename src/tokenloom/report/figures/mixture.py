@@ -13,17 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit
 from tokenloom.page.axes import Mark
 from tokenloom.page.charts import SERIES, areas, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined
 from tokenloom.page.numbers import amount, counted, exact, plural, share
-from tokenloom.report.consumption import Point
 from tokenloom.report.figures.repeats import repeats_table, times_figure
 from tokenloom.report.report_file import Answer, Caution
-from tokenloom.report.subject import RunSubject
+from tokenloom.report.subject import Point, RunSubject
 
 Float64 = NDArray[np.float64]
 
@@ -236,8 +234,8 @@ def _all_changes(subject: RunSubject) -> Iterator[Numbers]:
 
 
 def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
-    run, found = subject.run.run, []
-    if isinstance(run, MixedRun) and run.shuffle is not None:
+    found = []
+    if subject.is_shuffled_whole:
         found.append("The mix is shuffled as a whole: no source runs out before the end.")
     changes = changes_of(subject)
     if len(changes) > MARKS:

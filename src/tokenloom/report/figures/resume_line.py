@@ -7,7 +7,6 @@ everything to its right, whatever the ranks, the batch size or the machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tokenloom.page.axes import Mark, Scale, axis_below, drawing, placed, rule
 from tokenloom.page.charts import both, legend
@@ -27,26 +26,17 @@ ANYWHERE = (
 HEAD = ("source", "rows trained", "tokens trained", "epochs complete", "rows of an epoch")
 
 
-def deciding_part(subject: RunSubject, examples: int) -> dict[str, Any]:
-    """What of a state decides where a run continues."""
-    run = subject.run
-    step = subject.steps.count(examples, partial=False)
-    decides: dict[str, Any] = {"examples": examples, "step": step, "fingerprint": run.fingerprint}
-    return decides | {"render": run.render_fingerprint, "wrapped": 0}
-
-
 def resume_figure(subject: RunSubject) -> Figure | None:
     """The line of a run with the position on it; None if none was given."""
-    position = subject.position
+    position = subject.asked.examples
     if position is None:
         return None
-    decides = deciding_part(subject, position)
     return Figure(
         name="resume",
         title="Where the run stands",
         message=_message(subject, position),
         drawing=_drawn(subject, position),
-        numbers=_tables(subject, decides, position),
+        numbers=_tables(subject, position),
         notes=(ANYWHERE,),
     )
 
@@ -90,8 +80,15 @@ def _line(position: int, width: int, end: int, marks: Sequence[Mark]) -> Markup:
     return drawing(width, high + 54 + marked.below, said, parts)
 
 
-def _tables(subject: RunSubject, decides: dict[str, Any], position: int) -> tuple[Numbers, ...]:
-    told = [(name, value) for name, value in decides.items() if value != ""]
+def _tables(subject: RunSubject, position: int) -> tuple[Numbers, ...]:
+    run, step = subject.run, subject.steps.count(position, partial=False)
+    told = (
+        ("examples", position),
+        ("step", step),
+        ("fingerprint", run.fingerprint),
+        ("render", run.render_fingerprint),
+        ("wrapped", 0),
+    )
     state = Numbers.of(("key", "value"), told, "what decides where a run goes on")
     taken = subject.run.run.consumed(position)
     sizes = {one.name: one.rows for one in subject.run.run.sources}
