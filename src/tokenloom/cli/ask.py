@@ -11,9 +11,8 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.arguments import check_between, check_names
-from tokenloom.cli.printing import write
+from tokenloom.cli.printing import screen, table, write
 from tokenloom.cli.runs import batch_size_of, open_run, open_target, pair
-from tokenloom.cli.tables import screen, table
 from tokenloom.errors import ConfigError, plural
 from tokenloom.trace.answers import Example
 

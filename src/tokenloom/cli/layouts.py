@@ -13,7 +13,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.plan_packing import plan_packing
 from tokenloom.api.store import open_store
 from tokenloom.arguments import check_between
-from tokenloom.cli.grammar.layouts import CHOICES, LENGTHS
+from tokenloom.cli.grammar.stores import CHOICES, LENGTHS
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.errors import plural
 from tokenloom.inspect.coverage import Coverage, coverage

@@ -9,9 +9,8 @@ from typing import Any
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import check_between
-from tokenloom.cli.printing import write
+from tokenloom.cli.printing import screen, table, write
 from tokenloom.cli.runs import batch_size_of, open_run, refuse_overrides
-from tokenloom.cli.tables import screen, table
 from tokenloom.config import from_config
 from tokenloom.errors import ConfigError, StateError, TokenloomError, binary_size, plural
 from tokenloom.loader.loader import Loader

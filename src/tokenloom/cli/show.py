@@ -21,9 +21,18 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.batch.batch import Batch
-from tokenloom.cli.printing import histogram, percentiles, said, summary, write, write_whole
+from tokenloom.cli.printing import (
+    harmless,
+    histogram,
+    percentiles,
+    said,
+    screen,
+    summary,
+    table,
+    write,
+    write_whole,
+)
 from tokenloom.cli.runs import RUN_FILES, open_run, refuse_overrides
-from tokenloom.cli.tables import harmless, screen, table
 from tokenloom.errors import ConfigError, InputError, binary_size, plural
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import guard_lines

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import argparse
 
-from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
-from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
-from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
+from tokenloom.cli.grammar import runs, stores, verdicts
 from tokenloom.cli.grammar.verbs import Parser
-from tokenloom.cli.grammar.verdicts import add_audit, add_evaluate, add_report, add_simulate
 from tokenloom.version import __version__
 
 ADD = (
-    add_files,
-    add_build,
-    add_exchange,
-    add_look,
-    add_plan,
-    add_ask,
-    add_compare,
-    add_explore,
-    add_audit,
-    add_simulate,
-    add_report,
-    add_evaluate,
-    add_pack_plan,
-    add_splice,
-    add_tend,
+    runs.add_files,
+    stores.add_build,
+    stores.add_exchange,
+    stores.add_look,
+    runs.add_plan,
+    runs.add_ask,
+    runs.add_compare,
+    runs.add_explore,
+    verdicts.add_audit,
+    verdicts.add_simulate,
+    verdicts.add_report,
+    verdicts.add_evaluate,
+    stores.add_pack_plan,
+    stores.add_splice,
+    stores.add_tend,
 )
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokenloom.cli.grammar.values import document_number, real, rows_of_steps, whole
-from tokenloom.cli.grammar.verbs import add_overrides, add_verb
+from tokenloom.cli.grammar.verbs import (
+    add_flag,
+    add_number,
+    add_overrides,
+    add_verb,
+    document_number,
+    real,
+    rows_of_steps,
+    whole,
+)
 
 
 def add_files(commands: Any) -> None:
@@ -22,8 +30,8 @@ def add_files(commands: Any) -> None:
     )
     init.add_argument("folder", help="folder with stores or text")
     init.add_argument("-o", "--out", help="the file to write (default: run.yaml in the folder)")
-    init.add_argument("--seq-len", type=whole, default=2048, help="tokens of a frame (2048)")
-    init.add_argument("--batch-size", type=whole, default=64, help="rows of a step (64)")
+    add_number(init, "--seq-len", "tokens of a frame (2048)", default=2048)
+    add_number(init, "--batch-size", "rows of a step (64)", default=64)
     check = add_verb(
         commands,
         "check",
@@ -36,7 +44,7 @@ def add_files(commands: Any) -> None:
     )
     check.add_argument("file", nargs="?", help="run file (.yaml, .json, .toml)")
     add_overrides(check)
-    check.add_argument("--schema", action="store_true", help="print the JSON schema for editors")
+    add_flag(check, "--schema", "print the JSON schema for editors")
 
 
 def add_plan(commands: Any) -> None:
@@ -54,9 +62,7 @@ def add_plan(commands: Any) -> None:
     )
     _add_run(plan)
     add_batch_size(plan)
-    plan.add_argument(
-        "--steps", type=whole, metavar="N", help="steps to plan (default: all of them)"
-    )
+    add_number(plan, "--steps", "steps to plan (default: all of them)")
     state = add_verb(
         commands,
         "state",
@@ -89,16 +95,14 @@ def add_ask(commands: Any) -> None:
     _add_run(at)
     add_batch_size(at)
     at.add_argument("index", type=whole, nargs="?", help="index of the example")
-    at.add_argument(
-        "--step", type=whole, metavar="N", help="instead of an index: all rows of a step"
-    )
-    at.add_argument("--row", type=whole, metavar="N", help="with --step: only this row")
+    add_number(at, "--step", "instead of an index: all rows of a step")
+    add_number(at, "--row", "with --step: only this row")
     at.add_argument("--steps", metavar="A:B", help="documents of steps A to B - 1, as a table")
     at.add_argument("--source", metavar="NAME", help="with --steps: only this source")
-    at.add_argument("--rank", type=whole, metavar="R", help="with --steps: only rows of this rank")
-    at.add_argument("--world", type=whole, metavar="W", help="number of ranks")
-    at.add_argument("--text", action="store_true", help="also the text")
-    at.add_argument("--metadata", action="store_true", help="also what is known of each document")
+    add_number(at, "--rank", "with --steps: only rows of this rank", metavar="R")
+    add_number(at, "--world", "number of ranks", metavar="W")
+    add_flag(at, "--text", "also the text")
+    add_flag(at, "--metadata", "also what is known of each document")
     where = add_verb(
         commands,
         "where",
@@ -119,14 +123,10 @@ def add_ask(commands: Any) -> None:
     )
     where.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")
     where.add_argument("--tokens", metavar="A:B", help="only these tokens of the document")
-    where.add_argument("--epochs", type=whole, metavar="N", help="only the first N epochs")
-    where.add_argument(
-        "--after", type=whole, default=-1, metavar="INDEX", help="only examples after this one"
-    )
-    where.add_argument(
-        "--before", type=whole, metavar="INDEX", help="only examples before this one"
-    )
-    where.add_argument("--limit", type=whole, default=20, metavar="N", help="places (default: 20)")
+    add_number(where, "--epochs", "only the first N epochs")
+    add_number(where, "--after", "only examples after this one", metavar="INDEX", default=-1)
+    add_number(where, "--before", "only examples before this one", metavar="INDEX")
+    add_number(where, "--limit", "places (default: 20)", default=20)
     find = add_verb(
         commands,
         "find",
@@ -139,7 +139,7 @@ def add_ask(commands: Any) -> None:
     find.add_argument("target", help="a store, or a run file")
     find.add_argument("id", help="the id, as it was built with --id-key")
     add_overrides(find)
-    find.add_argument("--hash", action="store_true", help="the id is 32 hex digits of a hash")
+    add_flag(find, "--hash", "the id is 32 hex digits of a hash")
 
 
 def add_compare(commands: Any) -> None:
@@ -155,9 +155,9 @@ def add_compare(commands: Any) -> None:
     )
     digest.add_argument("target", help="a run file, or a store")
     add_overrides(digest)
-    digest.add_argument("--first", type=whole, metavar="I", help="the first example (default: 0)")
-    digest.add_argument("--last", type=whole, metavar="I", help="the end (default: all)")
-    digest.add_argument("--plan", action="store_true", help="of what is where; reads no token")
+    add_number(digest, "--first", "the first example (default: 0)", metavar="I")
+    add_number(digest, "--last", "the end (default: all)", metavar="I")
+    add_flag(digest, "--plan", "of what is where; reads no token")
     diff = add_verb(
         commands,
         "diff",
@@ -180,9 +180,7 @@ def add_compare(commands: Any) -> None:
         "there on, and print the proof: the plan digest of everything before.",
     )
     _add_run(edit)
-    edit.add_argument(
-        "--at", type=whole, required=True, metavar="I", help="first example that changes"
-    )
+    add_number(edit, "--at", "first example that changes", metavar="I", required=True)
     edit.add_argument("--weights", nargs="+", default=[], metavar="NAME=X", help="new weights")
     edit.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="sources that end")
     edit.add_argument(
@@ -211,9 +209,7 @@ def add_explore(commands: Any) -> None:
     explore.add_argument("other", nargs="?", help="another one, to be compared with it")
     add_overrides(explore, "the run file, or of the other one if there are two")
     add_batch_size(explore)
-    explore.add_argument(
-        "--port", type=whole, default=0, metavar="N", help="port to listen on (default: a free one)"
-    )
+    add_number(explore, "--port", "port to listen on (default: a free one)", default=0)
     explore.add_argument(
         "--seconds", type=real, metavar="X", help="end by itself after that time (default: Ctrl-C)"
     )

@@ -1,12 +1,163 @@
-"""Commands that make, look into and tend a store."""
+"""Commands that make, look into and tend a store, or tell what a layout of it would give."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from tokenloom.cli.grammar.values import document_number, json_of, real, whole
-from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
+from tokenloom.cli.grammar.verbs import (
+    add_executor,
+    add_flag,
+    add_number,
+    add_overrides,
+    add_verb,
+    document_number,
+    json_of,
+    real,
+)
+
+# the words of the layouts, written again so that reading a command line loads none of them; a test
+# keeps them equal
+STRATEGIES = (
+    "sequential",
+    "greedy",
+    "first_fit",
+    "best_fit",
+    "first_fit_decreasing",
+    "best_fit_decreasing",
+    "one_doc",
+    "bin",
+)
+COMPARED = ("one_doc", "greedy", "sequential", "best_fit", "best_fit_decreasing")
+OVERFLOWS = ("split", "truncate", "drop", "error")
+MODES = ("first", "longest", "shortest", "random")
+
+LENGTHS = (
+    ("content-length", "tokens of a splice (default: as many as fit)"),
+    ("content-stride", "tokens from one start to the next"),
+    ("offset-stride", "cells from one offset to the next"),
+    ("min-copy-len", "leave out splices with fewer tokens"),
+    ("offset-jitter", "move splices to the left by up to N cells"),
+    ("epoch-length", "examples per epoch"),
+)
+
+CHOICES = (
+    ("mode", ("splice", "slide"), "splices, or frames full of a document"),
+    (
+        "content-start-mode",
+        ("anchor_start", "slide_within", "coverage_balanced", "cyclic_roll"),
+        "which starts and offsets are used",
+    ),
+    ("placement", ("fit", "truncate"), "fit splices into the frame, or cut them"),
+    ("balance-mode", ("by_coverage", "by_document", "by_temperature"), "shares of documents"),
+    ("sampler", ("enumerate", "quota", "stream"), "how an epoch iterates over them"),
+    ("edge", ("inside", "clip"), "stay inside a document, or run past its ends"),
+    ("fill", ("one", "pack"), "one splice per frame, or several"),
+)
+
+
+def add_pack_plan(commands: Any) -> None:
+    """Add `pack-plan`."""
+    plan = add_verb(
+        commands,
+        "pack-plan",
+        work="layouts:pack_plan",
+        example="pack-plan stores/wiki --seq-len 2048 4096",
+        help="what each way of packing would cost",
+        description="Rows, fill, lost tokens and cut documents of every strategy, from lengths "
+        "alone: exactly what `store.pack` gives.",
+    )
+    plan.add_argument("store", help="directory of the store")
+    add_number(plan, "--snapshot", "number of an older snapshot")
+    add_number(plan, "--seq-len", "tokens of a frame", nargs="+", required=True)
+    plan.add_argument("--strategy", nargs="+", default=list(COMPARED), choices=STRATEGIES)
+    plan.add_argument("--overflow", nargs="+", default=["split", "truncate"], choices=OVERFLOWS)
+    add_flag(plan, "--add-bos", "BOS before every document")
+    add_flag(plan, "--add-eos", "EOS after every document")
+    add_number(plan, "--group-docs", "documents per group", default=10_000)
+    add_number(plan, "--max-docs-per-bin", "largest number of documents per row")
+
+
+def add_splice(commands: Any) -> None:
+    """Add `splice`, a command with one sub-command per view."""
+    splice = commands.add_parser(
+        "splice",
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help="what a splice would show",
+        description="What `store.splice` shows, from lengths alone.",
+    )
+    views = splice.add_subparsers(dest="view", required=True, metavar="VIEW")
+    audit = add_verb(
+        views,
+        "audit",
+        work="layouts:list_splices",
+        example="splice audit stores/books --seq-len 2048 --num-docs 3 --limit 20",
+        help="every (document, t, s), one per line",
+        description="List what an epoch shows: index, epoch, document, t (document offset at which "
+        "a splice starts) and s (frame offset at which it is placed). Standard output has only the "
+        "list; its heading goes to standard error.",
+    )
+    add_number(audit, "--epoch", "epoch (default: 0)", default=0)
+    add_number(audit, "--limit", "number of examples (default: all)")
+    cover = add_verb(
+        views,
+        "coverage",
+        work="layouts:count_splices",
+        example="splice coverage stores/books --seq-len 2048 --num-docs 3",
+        help="how often each token is a target and each start is shown",
+        description="Count what an epoch shows of each document: targets, starts, offsets.",
+    )
+    add_number(cover, "--epochs", "number (default: 1)", default=1)
+    cover.add_argument(
+        "--document",
+        type=document_number("tokenloom find STORE {id}"),
+        metavar="I",
+        help="only this document, with a map",
+    )
+    cover.add_argument("--svg", metavar="FILE", help="write a picture of one document")
+    for command in (audit, cover):
+        _add_options(command)
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("store", help="directory of the store")
+    add_number(command, "--snapshot", "number of an older snapshot")
+    select = command.add_argument_group(
+        "documents", "default: all; with any of these options: one, or --num-docs"
+    )
+    add_number(select, "--num-docs", "number of documents")
+    select.add_argument(
+        "--doc-index",
+        type=document_number("tokenloom find STORE {id}"),
+        nargs="+",
+        metavar="I",
+        help="exactly these",
+    )
+    select.add_argument("--doc-select-mode", choices=MODES, help="which of those that qualify")
+    add_number(select, "--min-doc-length", "smallest number of tokens")
+    add_number(select, "--max-doc-length", "largest number of tokens")
+    splice = command.add_argument_group("splices", "the names and defaults of `store.splice`")
+    add_number(splice, "--seq-len", "tokens of a frame", required=True)
+    for name, what in LENGTHS:
+        add_number(splice, f"--{name}", what)
+    for name, words, what in CHOICES:
+        splice.add_argument(f"--{name}", choices=words, help=what)
+    splice.add_argument("--balance-tau", type=real, metavar="X", help="1: proportional, 0: equal")
+    splice.add_argument("--alpha", type=real, metavar="X", help="prefer starts near the ends")
+    add_flag(splice, "--no-adaptive-k", "leave out shorter documents")
+    splice.add_argument(
+        "--position-scheme",
+        choices=("relative", "absolute", "reset"),
+        help="positions of the model",
+    )
+    add_number(
+        splice,
+        "--bos",
+        "add BOS before documents: the tokenizer's, or this token",
+        metavar="ID",
+        nargs="?",
+        const=True,
+    )
 
 
 def add_build(commands: Any) -> None:
@@ -62,9 +213,7 @@ def _add_record_options(group: Any) -> None:
         default="strict",
         help="what becomes of bytes that do not fit the encoding",
     )
-    group.add_argument(
-        "--max-record-bytes", type=whole, help="longer records are bad records (default: 128 MiB)"
-    )
+    add_number(group, "--max-record-bytes", "longer records are bad records (default: 128 MiB)")
 
 
 def _add_chat_options(group: Any) -> None:
@@ -87,17 +236,15 @@ def _add_chat_options(group: Any) -> None:
 
 def _add_token_options(group: Any) -> None:
     flag = argparse.BooleanOptionalAction
-    group.add_argument("--vocab-size", type=whole, help="every id is below this")
+    add_number(group, "--vocab-size", "every id is below this")
     for name in ("bos", "eos", "pad"):
         group.add_argument(f"--{name}", help=f"id or token of {name.upper()}; 'none' if absent")
     group.add_argument("--add-bos", action=flag, default=None, help="BOS before each document")
     group.add_argument("--add-eos", action=flag, default=None, help="EOS after each document")
-    group.add_argument("--strict", action="store_true", help="missing specials are errors")
-    group.add_argument("--parse-special", action="store_true", help="text may spell special tokens")
+    add_flag(group, "--strict", "missing specials are errors")
+    add_flag(group, "--parse-special", "text may spell special tokens")
     group.add_argument("--engine", choices=("auto", "reference", "fast"), default="auto")
-    group.add_argument(
-        "--verify-all", action="store_true", help="check every document against the reference"
-    )
+    add_flag(group, "--verify-all", "check every document against the reference")
 
 
 class _Part(argparse.Action):
@@ -110,12 +257,8 @@ class _Part(argparse.Action):
 
 
 def _add_run_options(group: Any) -> None:
-    group.add_argument(
-        "--workers", type=whole, help="processes (default: as many as pay, at most one per core)"
-    )
-    group.add_argument(
-        "--stretches", type=whole, help="cut the inputs into that many, as parts would (default: 1)"
-    )
+    add_number(group, "--workers", "processes (default: as many as pay, at most one per core)")
+    add_number(group, "--stretches", "cut the inputs into that many, as parts would (default: 1)")
     add_executor(group)
     group.add_argument(
         "--part",
@@ -123,21 +266,17 @@ def _add_run_options(group: Any) -> None:
         metavar="K/N",
         help="do only part K of N, from 1; parts may run at once, anywhere, in any order",
     )
-    group.add_argument(
-        "--finish", action="store_true", help="publish the store when every part is done"
-    )
-    group.add_argument("--append", action="store_true", help="add to an existing store")
-    group.add_argument(
-        "--overwrite", action="store_true", help="replace an existing store when this one is done"
-    )
+    add_flag(group, "--finish", "publish the store when every part is done")
+    add_flag(group, "--append", "add to an existing store")
+    add_flag(group, "--overwrite", "replace an existing store when this one is done")
     group.add_argument(
         "--duplicates",
         choices=("warn", "error", "allow"),
         default="warn",
         help="about files listed twice, or with the content of another input",
     )
-    group.add_argument("--chunk-tokens", type=whole, help="tokens per io block")
-    group.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
+    add_number(group, "--chunk-tokens", "tokens per io block")
+    add_number(group, "--shard-tokens", "largest number of tokens per shard")
 
 
 def add_exchange(commands: Any) -> None:
@@ -157,11 +296,7 @@ def add_exchange(commands: Any) -> None:
     export.add_argument(
         "--to", required=True, choices=("megatron", "levanter", "parquet", "mds", "npy")
     )
-    export.add_argument(
-        "--lossy",
-        action="store_true",
-        help="leave out what the format cannot hold, and count it",
-    )
+    add_flag(export, "--lossy", "leave out what the format cannot hold, and count it")
     convert = add_verb(
         commands,
         "convert",
@@ -174,7 +309,7 @@ def add_exchange(commands: Any) -> None:
     )
     convert.add_argument("store", help="directory or URL of a store, or files of others")
     convert.add_argument("out", help="directory or URL of the copy")
-    convert.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
+    add_number(convert, "--shard-tokens", "largest number of tokens per shard")
     for command in (export, convert):
         add_said(command)
 
@@ -190,7 +325,7 @@ def add_look(commands: Any) -> None:
         description="Counts, lengths, tokenizer, digests and size of a store.",
     )
     info.add_argument("store", help="directory or URL of a store, or files of others")
-    info.add_argument("--snapshot", type=whole, help="number of an older snapshot")
+    add_number(info, "--snapshot", "number of an older snapshot")
     info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
     add_said(info)
     for name, example in (
@@ -220,21 +355,17 @@ def _add_show(commands: Any, name: str, example: str) -> None:
         type=document_number("tokenloom find STORE {id}"),
         help="number of the document, from 0",
     )
-    store.add_argument("--start", type=whole, default=0, help="first token to print")
-    store.add_argument(
-        "--limit", type=whole, help="tokens to print (default: 40; with --text, all of them)"
-    )
-    store.add_argument("--text", action="store_true", help="the text, with what is trained on")
-    store.add_argument("--snapshot", type=whole, help="number of an older snapshot")
+    add_number(store, "--start", "first token to print", default=0)
+    add_number(store, "--limit", "tokens to print (default: 40; with --text, all of them)")
+    add_flag(store, "--text", "the text, with what is trained on")
+    add_number(store, "--snapshot", "number of an older snapshot")
     run = show.add_argument_group("examples of a run")
     add_overrides(run)
-    run.add_argument("--examples", type=whole, default=5, metavar="N", help="how many (default: 5)")
-    run.add_argument(
-        "--first", type=whole, default=0, metavar="I", help="the first one (default: 0)"
-    )
-    run.add_argument("--tokenized", action="store_true", help="also their ids")
-    run.add_argument("--row", type=whole, metavar="I", help="one example, cell by cell")
-    run.add_argument("--eos", type=whole, metavar="ID", help="counts documents of ready-made ids")
+    add_number(run, "--examples", "how many (default: 5)", default=5)
+    add_number(run, "--first", "the first one (default: 0)", metavar="I", default=0)
+    add_flag(run, "--tokenized", "also their ids")
+    add_number(run, "--row", "one example, cell by cell", metavar="I")
+    add_number(run, "--eos", "counts documents of ready-made ids", metavar="ID")
 
 
 def add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
@@ -242,9 +373,9 @@ def add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
     group = verb.add_argument_group("files of other projects")
     group.add_argument("--format", help="their format, if it is not found")
     group.add_argument("--dtype", help="how ids are stored")
-    group.add_argument("--eos", type=whole, metavar="ID", help="the id that ends documents")
-    group.add_argument("--bos", type=whole, metavar="ID", help="the id that starts documents")
-    group.add_argument("--vocab-size", type=whole, help="every id is below this")
+    add_number(group, "--eos", "the id that ends documents", metavar="ID")
+    add_number(group, "--bos", "the id that starts documents", metavar="ID")
+    add_number(group, "--vocab-size", "every id is below this")
     words = "Levanter: ids whose file is missing are zeros"
     group.add_argument("--missing", choices=["zeros"], help=words)
     if sealed:
@@ -283,8 +414,8 @@ def add_tend(commands: Any) -> None:
         help="remove what no snapshot needs",
         description="Remove temporary files of builds that died, and more on request.",
     )
-    gc.add_argument("--old-snapshots", action="store_true", help="also remove older snapshots")
-    gc.add_argument("--pin", type=whole, nargs="*", default=[], help="snapshots to keep")
+    add_flag(gc, "--old-snapshots", "also remove older snapshots")
+    add_number(gc, "--pin", "snapshots to keep", nargs="*", default=[])
     gc.add_argument(
         "--pin-for",
         nargs="*",
@@ -292,9 +423,7 @@ def add_tend(commands: Any) -> None:
         metavar="FILE",
         help="states or descriptions of runs: keep the snapshots that they name",
     )
-    gc.add_argument(
-        "--unfinished", action="store_true", help="also remove shards of unfinished builds"
-    )
+    add_flag(gc, "--unfinished", "also remove shards of unfinished builds")
     gc.add_argument(
         "--idle-hours",
         type=real,
@@ -302,6 +431,6 @@ def add_tend(commands: Any) -> None:
         metavar="H",
         help="where nothing locks (buckets): only what no build wrote to for so long (default: 24)",
     )
-    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    add_flag(gc, "--dry-run", "only print what would be removed")
     for command in (verify, seal, gc):
         command.add_argument("store", help="directory or URL of the store, or foreign files")

@@ -6,10 +6,14 @@ from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
 from tokenloom.cli.grammar.stores import add_said
-from tokenloom.cli.grammar.values import bytes_of, real, whole
-from tokenloom.cli.grammar.verbs import add_overrides, add_verb
-
-NUMBER: dict[str, Any] = {"type": whole, "metavar": "N"}
+from tokenloom.cli.grammar.verbs import (
+    add_flag,
+    add_number,
+    add_overrides,
+    add_verb,
+    bytes_of,
+    real,
+)
 
 AXES = ("document", "source", "index", "position", "context", "start")
 
@@ -33,14 +37,12 @@ def add_evaluate(commands: Any) -> None:
     evaluate.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of weights"
     )
-    evaluate.add_argument("--seq-len", help="tokens of a row, for a store", **NUMBER)
-    evaluate.add_argument("--batch-size", default=8, help="rows at once (default: 8)", **NUMBER)
+    add_number(evaluate, "--seq-len", "tokens of a row, for a store")
+    add_number(evaluate, "--batch-size", "rows at once (default: 8)", default=8)
     evaluate.add_argument(
         "--by", nargs="+", default=["source", "position"], choices=AXES, help="tables to print"
     )
-    evaluate.add_argument(
-        "--page", nargs="+", default=[], help="documents to write as pages, by number", **NUMBER
-    )
+    add_number(evaluate, "--page", "documents to write as pages, by number", nargs="+", default=[])
     evaluate.add_argument(
         "-o",
         "--output",
@@ -48,17 +50,17 @@ def add_evaluate(commands: Any) -> None:
         help="write JSON, CSV, pictures and pages there; the same command after a stop goes on",
     )
     windows = evaluate.add_argument_group("windows")
-    windows.add_argument("--pz", action="store_true", help="also judge windows of the documents")
+    add_flag(windows, "--pz", "also judge windows of the documents")
     windows.add_argument(
         "--control",
         metavar="SET|STORE",
         help="documents that were held out: a set of the run file, or a store",
     )
-    windows.add_argument("--prefix", default=50, help="tokens that are given", **NUMBER)
-    windows.add_argument("--suffix", default=50, help="tokens that are asked for", **NUMBER)
-    windows.add_argument("--stride", default=5, help="tokens between windows", **NUMBER)
+    add_number(windows, "--prefix", "tokens that are given", default=50)
+    add_number(windows, "--suffix", "tokens that are asked for", default=50)
+    add_number(windows, "--stride", "tokens between windows", default=5)
     windows.add_argument("--temperature", type=real, default=1.0, metavar="T", help="0 is greedy")
-    windows.add_argument("--top-k", help="only the K most likely tokens", **NUMBER)
+    add_number(windows, "--top-k", "only the K most likely tokens")
     windows.add_argument("--top-p", type=real, metavar="P", help="only the mass P of tokens")
 
 
@@ -92,15 +94,8 @@ def add_report(commands: Any) -> None:
     )
     run = report.add_argument_group("of a run")
     add_batch_size(run)
-    run.add_argument("--ranks", type=whole, metavar="W", help="number of ranks (default: 1)")
-    run.add_argument("--latency", type=real, metavar="S", help="seconds of a request")
-    run.add_argument(
-        "--bandwidth", type=bytes_of, metavar="SIZE", help="bytes a second of a rank's source"
-    )
-    run.add_argument("--step-seconds", type=real, metavar="S", help="seconds of a step")
-    run.add_argument(
-        "--cache", type=bytes_of, metavar="SIZE", help="cache of each store: bytes, or 2GiB"
-    )
+    add_number(run, "--ranks", "number of ranks (default: 1)", metavar="W")
+    _add_machine(run)
     run.add_argument("--state", metavar="FILE", help="where the run is: a state that was saved")
     run.add_argument("--audit", metavar="FILE", help="a certificate of this run")
     run.add_argument(
@@ -125,23 +120,21 @@ def add_audit(commands: Any) -> None:
     audit.add_argument("description", nargs="?", metavar="RUN", help="a run file")
     add_overrides(audit)
     look = audit.add_argument_group("what to look at")
-    look.add_argument("--first", help="first row (default: 0)", **NUMBER)
-    look.add_argument("--last", help="row after the last one (default: the end)", **NUMBER)
+    add_number(look, "--first", "first row (default: 0)")
+    add_number(look, "--last", "row after the last one (default: the end)")
     arrays = look.add_mutually_exclusive_group()
-    arrays.add_argument("--plan-only", action="store_true", help="read no token, render no row")
-    arrays.add_argument(
-        "--all", action="store_true", help="render every row, also of more than 2^26 tokens"
-    )
-    look.add_argument("--sample", help="only N rows, a keyed sample", **NUMBER)
-    look.add_argument("--seed", default=0, help="names the sample (default: 0)", **NUMBER)
+    add_flag(arrays, "--plan-only", "read no token, render no row")
+    add_flag(arrays, "--all", "render every row, also of more than 2^26 tokens")
+    add_number(look, "--sample", "only N rows, a keyed sample")
+    add_number(look, "--seed", "names the sample (default: 0)", default=0)
     look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")
     check = audit.add_argument_group("certificates of others")
     check.add_argument("--check", metavar="FILE", help="compute a keyed hundredth of it again")
-    check.add_argument("--full", action="store_true", help="with --check: compute all of it again")
+    add_flag(check, "--full", "with --check: compute all of it again")
     other = audit.add_argument_group("loaders of others")
     other.add_argument("--indices", nargs="+", metavar="FILE", help=".npy of indices, one per rank")
-    other.add_argument("--rows", help="with --indices: rows of an epoch", **NUMBER)
-    other.add_argument("--epochs", help="with --indices: how many epochs these are", **NUMBER)
+    add_number(other, "--rows", "with --indices: rows of an epoch")
+    add_number(other, "--epochs", "with --indices: how many epochs these are")
 
 
 def add_simulate(commands: Any) -> None:
@@ -158,16 +151,21 @@ def add_simulate(commands: Any) -> None:
     )
     simulate.add_argument("run", help="a run file")
     add_overrides(simulate)
-    simulate.add_argument("--steps", help="steps (default: all that remain)", **NUMBER)
-    simulate.add_argument("--first", default=0, help="the first step", **NUMBER)
-    simulate.add_argument("--ranks", type=whole, default=1, metavar="W", help="number of ranks")
+    add_number(simulate, "--steps", "steps (default: all that remain)")
+    add_number(simulate, "--first", "the first step", default=0)
+    add_number(simulate, "--ranks", "number of ranks", metavar="W", default=1)
     add_batch_size(simulate)
-    simulate.add_argument(
+    _add_machine(simulate)
+    add_number(simulate, "--parallel", "requests answered at a time", default=1)
+
+
+def _add_machine(verb: Any) -> None:
+    """Add what a run is computed on: its cache, its storage and its steps."""
+    verb.add_argument(
         "--cache", type=bytes_of, metavar="SIZE", help="cache of each store: bytes, or 2GiB"
     )
-    simulate.add_argument("--latency", type=real, metavar="S", help="seconds of a request")
-    simulate.add_argument(
+    verb.add_argument("--latency", type=real, metavar="S", help="seconds of a request")
+    verb.add_argument(
         "--bandwidth", type=bytes_of, metavar="SIZE", help="bytes a second of a rank's source"
     )
-    simulate.add_argument("--step-seconds", type=real, metavar="S", help="seconds of a step")
-    simulate.add_argument("--parallel", default=1, help="requests answered at a time", **NUMBER)
+    verb.add_argument("--step-seconds", type=real, metavar="S", help="seconds of a step")
