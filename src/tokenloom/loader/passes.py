@@ -136,6 +136,15 @@ class Passes:
             return None
         return self.steps(turn).count(turn.stop, partial=self.end == "pad") - turn.step
 
+    def length(self, number: int) -> int:
+        """Steps of a whole pass."""
+        count = self.count(self.whole(number))
+        if count is None:
+            raise TypeError(
+                "len: this run is endless, so it has no length. Use take(n) for a finite one."
+            )
+        return count
+
     def after(self, turn: Turn, step: int) -> int:
         """Examples after a step of a turn; after its last step, those of the whole pass."""
         steps = self.steps(turn)
@@ -443,13 +452,7 @@ class StepLoop(PassLoop):
 
     def __len__(self) -> int:
         """Steps of a whole pass, wherever it was entered."""
-        passes = self.reader.passes
-        count = passes.count(passes.turn(self.place.epoch))
-        if count is None:
-            raise TypeError(
-                "len: this run is endless, so it has no length. Use take(n) for a finite one."
-            )
-        return count
+        return self.reader.passes.length(self.place.epoch)
 
 
 def plain_state(state: Any) -> Any:

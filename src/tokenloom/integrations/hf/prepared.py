@@ -19,8 +19,7 @@ from tokenloom.arguments import near_misses, wrong_type
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.fit import check_embedding
-from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
-from tokenloom.integrations.torch.parts import StepDataset
+from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, StepDataset
 from tokenloom.loader.passes import LoopPlace, Passes, StepReader, Turn
 
 

@@ -30,8 +30,7 @@ from accelerate.state import GradientState
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.errors import ConfigError, StateError, warn
-from tokenloom.integrations.torch.data_loader import StepDataLoader
-from tokenloom.integrations.torch.parts import StepDataset, StepKey
+from tokenloom.integrations.torch.data_loader import StepDataLoader, StepDataset, StepKey
 from tokenloom.loader.passes import LoopPlace, Passes, StepReader
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.ranks import Ranks, find_ranks

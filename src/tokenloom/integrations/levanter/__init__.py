@@ -39,7 +39,7 @@ from tokenloom.integrations.levanter.constructors import (
     SpliceSingleDocumentLMConfig,
     recommended,
 )
-from tokenloom.integrations.levanter.continued import ContinuedRun, continue_run
+from tokenloom.integrations.levanter.lm_data import ContinuedRun, continue_run
 from tokenloom.integrations.levanter.mapping import splice_from_config
 from tokenloom.integrations.levanter.sources import (
     LMMixtureDatasetConfig,

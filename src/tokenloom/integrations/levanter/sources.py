@@ -277,8 +277,8 @@ def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> StorePla
             "LMMixtureDatasetConfig, a UrlSingleDatasetLMConfig, a UrlDatasetSourceConfig or the "
             "path of a store."
         )
-    made = _place("base", base, base.cache_dir, tokenizer, getattr(base, "tokenizer", None))
-    return replace(made, shuffle=getattr(base, "shuffle", None))
+    given = getattr(base, "tokenizer", None), getattr(base, "shuffle", None)
+    return _place("base", base, base.cache_dir, tokenizer, *given)
 
 
 def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
@@ -298,8 +298,8 @@ def _component(base: LMMixtureDatasetConfig, name: str, tokenizer: Any) -> Store
     if folder is None and base.cache_dir is not None:
         folder = f"{base.cache_dir.rstrip('/')}/{name}"
     most = (base.max_train_batches or {}).get(name)
-    made = _place(f"base.configs.{name}", source, folder, tokenizer, base.tokenizer, most)
-    return replace(made, shuffle=base.shuffle)
+    given = tokenizer, base.tokenizer, base.shuffle
+    return _place(f"base.configs.{name}", source, folder, *given, most)
 
 
 def _place(
@@ -308,6 +308,7 @@ def _place(
     cache_dir: str | None,
     tokenizer: Any,
     of_base: Any,
+    shuffle: Any,
     max_train_batches: int | None = None,
 ) -> StorePlace:
     if not cache_dir:
@@ -326,6 +327,7 @@ def _place(
         tokenizer=of_base if tokenizer is None else tokenizer,
         tokenizer_key=key,
         max_train_batches=max_train_batches,
+        shuffle=shuffle,
     )
 
 

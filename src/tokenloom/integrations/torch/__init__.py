@@ -5,8 +5,15 @@ libraries; `stateful` is for distributed checkpoints, `context_slice` for rows t
 share.
 """
 
-from tokenloom.integrations.torch.data_loader import Stateful, StepDataLoader, dataloader, stateful
-from tokenloom.integrations.torch.parts import StepDataset, StepSampler, context_slice
+from tokenloom.integrations.torch.data_loader import (
+    Stateful,
+    StepDataLoader,
+    StepDataset,
+    StepSampler,
+    context_slice,
+    dataloader,
+    stateful,
+)
 
 __all__ = [
     "Stateful",
