@@ -14,8 +14,8 @@ from toystore import toy
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.exchange import convert, export, portions
-from tokenloom.foreign import identities
+from tokenloom.exchange import convert, export, holds
+from tokenloom.foreign import opened
 from tokenloom.foreign.described import Described
 from tokenloom.testing import FaultFiles, tiny
 
@@ -137,7 +137,7 @@ def test_a_conversion_resumes_after_its_finished_shards(tmp_path):
 def test_stretches_do_not_decide_the_bytes_of_a_copy(tmp_path, monkeypatch):
     store = plain_store(tmp_path / "s", documents=20)
     convert(store, tmp_path / "one", shard_tokens=70)
-    monkeypatch.setattr(portions.portions, "__defaults__", (13,))
+    monkeypatch.setattr(holds.portions, "__defaults__", (13,))
     with tiny(export_chunk_tokens=7):
         convert(store, tmp_path / "two", shard_tokens=70)
         assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
@@ -167,7 +167,7 @@ def stopped(path, out, **options):
 
 def test_a_conversion_that_resumes_over_a_changed_source_is_not_published(tmp_path, monkeypatch):
     """Ids that no sample meets: nothing but the finished shards knows what they were."""
-    monkeypatch.setattr(identities, "SAMPLE_PLACES", 0)
+    monkeypatch.setattr(opened, "SAMPLE_PLACES", 0)
     export(plain_store(tmp_path / "s", empty=False), tmp_path / "out", to="megatron")
     payload, options = tmp_path / "out/text_document.bin", {"shard_tokens": 50}
     for name, byte in (("copy", 0), ("other", -2)):  # one in a finished shard, one not

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import Place, integer, near_misses
 from tokenloom.errors import StoreCorrupt, StoreExists, plural
-from tokenloom.exchange.portions import Portion, metadata_of, portions, values_of
+from tokenloom.exchange.holds import Portion, metadata_of, portions, values_of
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
 from tokenloom.ingest.shards import finished_shards, fitting

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.exchange.folder import CountedFile, Folder, npy_header
-from tokenloom.exchange.holds import Holding
-from tokenloom.exchange.portions import values_of
+from tokenloom.exchange.holds import Holding, values_of
 from tokenloom.progress import Progress
 
 MAGIC = b"MMIDIDX\x00\x00"

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from tokenloom.api.store import Store
 from tokenloom.errors import MissingExtra
 from tokenloom.exchange.folder import Folder
-from tokenloom.exchange.holds import Holding, Loss
-from tokenloom.exchange.portions import values_of
+from tokenloom.exchange.holds import Holding, Loss, values_of
 from tokenloom.progress import Progress
 from tokenloom.store.zarr import crc32c
 

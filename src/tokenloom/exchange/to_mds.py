@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.exchange.folder import Folder
-from tokenloom.exchange.holds import Holding
-from tokenloom.exchange.portions import Portion, values_of
+from tokenloom.exchange.holds import Holding, Portion, values_of
 from tokenloom.exchange.to_arrays import about
 from tokenloom.progress import Progress
 

@@ -17,8 +17,8 @@ that it is too long.
 
 Every input has at least one piece, so an empty file is still seen. Small pieces share a block
 until it is full. Planning plain files reads nothing; `first` skips those for free, while archives
-are unpacked again up to the block. Between two edges (`tokenloom.ingest.cluster.division`) blocks
-begin anew, so what one machine reads does not depend on the others.
+are unpacked again up to the block. Between two edges (`tokenloom.ingest.cluster.stretch_work`)
+blocks begin anew, so what one machine reads does not depend on the others.
 """
 
 from __future__ import annotations

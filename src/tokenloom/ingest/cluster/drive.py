@@ -28,7 +28,6 @@ from tokenloom.errors import (
     StoreNotFound,
     plural,
 )
-from tokenloom.ingest.cluster.division import Division, divide
 from tokenloom.ingest.cluster.on_ray import refuse_objects, run_tasks
 from tokenloom.ingest.cluster.stretch_files import (
     Listed,
@@ -40,8 +39,10 @@ from tokenloom.ingest.cluster.stretch_files import (
     stretch_files,
 )
 from tokenloom.ingest.cluster.stretch_work import (
+    Division,
     Task,
     bytes_of,
+    divide,
     hash_stretch,
     join_inputs,
     run_stretch,
