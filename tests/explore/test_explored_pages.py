@@ -16,7 +16,7 @@ from tokenloom.cli import main
 from tokenloom.explore import session as session_module
 from tokenloom.explore.cells import NAMES
 from tokenloom.explore.session import Session
-from tokenloom.explore.strip_list import TOKENS_OF_A_ROW
+from tokenloom.explore.step_page import TOKENS_OF_A_ROW
 
 
 def cells_of(page):

@@ -24,7 +24,7 @@ from tokenloom.evaluate.extraction import Contrast, Extraction, contrast
 from tokenloom.evaluate.heat_map import heat_map
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.losses import evaluate as losses_of
-from tokenloom.evaluate.model_folders import load_local, model_fingerprint
+from tokenloom.evaluate.models import load_local, model_fingerprint
 from tokenloom.evaluate.token_page import TokenPage, token_page
 from tokenloom.evaluate.windows import pz
 

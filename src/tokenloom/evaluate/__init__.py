@@ -15,12 +15,10 @@ from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 from tokenloom.evaluate.evaluation_sets import content_hash, one_document_rows
 from tokenloom.evaluate.extraction import Contrast, Extraction, contrast
 from tokenloom.evaluate.heat_map import heat_map
-from tokenloom.evaluate.learning_order import Learned, learned
 from tokenloom.evaluate.losses import Losses, evaluate
-from tokenloom.evaluate.model_folders import load_local, model_fingerprint
-from tokenloom.evaluate.models import in_jax
+from tokenloom.evaluate.models import in_jax, load_local, model_fingerprint
 from tokenloom.evaluate.overlaps import Overlap, overlap
-from tokenloom.evaluate.periodic import Periodic, curves
+from tokenloom.evaluate.periodic import Learned, Periodic, curves, learned
 from tokenloom.evaluate.positions import PositionReport, check_position_invariance
 from tokenloom.evaluate.probabilities import (
     draws_needed,

@@ -18,9 +18,6 @@ row             the row itself, by its index in the run
 
 Places are counted in bins that double: 0, 1, 2 to 3, 4 to 7, …; ``start`` has a bin for 0 alone, so
 that later splices are apart.
-
-Places are counted in bins that double: 0, 1, 2 to 3, 4 to 7, …; ``start`` has a bin for 0 alone, so
-that later splices are apart.
 """
 
 from __future__ import annotations

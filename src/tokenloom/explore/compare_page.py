@@ -21,7 +21,7 @@ from tokenloom.explore.cells import (
 )
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, Query, button, field, link, pager
-from tokenloom.explore.strip_list import (
+from tokenloom.explore.step_page import (
     StripRow,
     by_share,
     rows_of_step,

@@ -18,8 +18,7 @@ from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, Query, field, link, select
-from tokenloom.explore.step_page import named_source, source_field
-from tokenloom.explore.strip_list import read_pieces
+from tokenloom.explore.step_page import named_source, read_pieces, source_field
 from tokenloom.order.schedule import examples_of_step
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
@@ -280,7 +279,7 @@ def _results(
         "section",
         tag("p", bar, " ", tag("output", said, id="said"), " ", stop, " ", more, class_="scan"),
         *(tag("p", one, class_="reason") for one in found.unread),
-        _list(explored, found),
+        tag("ol", *(_hit(explored, one) for one in found.hits), class_="hits", id="hits"),
         tag(
             "p",
             "Nothing was found yet." if found.cursor else "Nothing was found.",
@@ -291,10 +290,6 @@ def _results(
         class_="figure",
         id="results",
     )
-
-
-def _list(explored: ExploredRun, found: Scanned) -> Markup:
-    return tag("ol", *(_hit(explored, one) for one in found.hits), class_="hits", id="hits")
 
 
 def _hit(explored: ExploredRun, one: Hit) -> Markup:

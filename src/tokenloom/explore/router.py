@@ -8,6 +8,9 @@ another one at its near end. A wrong token is answered like a page that does not
 
 A page that refuses its query is shown with the sentence of the refusal; one that fails is logged,
 and the others are still answered.
+
+The overview has the answers and figures of the report, the same as in the saved file. They are made
+once, when the page is first asked for, which takes from half a second to half a minute.
 """
 
 from __future__ import annotations
@@ -22,13 +25,39 @@ from tokenloom.errors import TokenloomError
 from tokenloom.explore.compare_page import compare_page, difference_page
 from tokenloom.explore.document_page import document_page
 from tokenloom.explore.find_page import find_page
-from tokenloom.explore.overview_page import overview_page
 from tokenloom.explore.row_page import next_of_source, row_page
 from tokenloom.explore.session import Session
 from tokenloom.explore.shell import Elsewhere, ExplorerPage, HttpReply, Query, read_query, reply_of
 from tokenloom.explore.step_page import step_page
 from tokenloom.page.document import asset
+from tokenloom.page.figure import figure_html
 from tokenloom.page.markup import joined, tag
+from tokenloom.report.report_file import answers_html, cautions_html
+
+
+def overview_page(session: Session, query: Query) -> ExplorerPage:
+    """What the run does as a whole, with links to both runs where there are two."""
+    explored = session.run(query.whole("run", 0, 1))
+    report = session.report(explored)
+    links = [
+        tag("a", tag("bdi", one.name), href=f"overview?run={one.number}") for one in session.runs
+    ]
+    tree = tag("pre", report.tree, class_="tree", tabindex=0, role="region", aria_label="The run")
+    parts = [
+        tag("p", *(part for one in links for part in (one, " "))) if len(links) > 1 else None,
+        cautions_html(report.cautions),
+        answers_html(report.answers),
+        tag("section", tag("h2", "The run in words"), tree, class_="figure", id="tree"),
+        *(figure_html(one) for one in report.figures),
+    ]
+    return ExplorerPage(
+        title=explored.name,
+        body=joined(parts),
+        way="overview",
+        lead=report.lead,
+        run=explored.number,
+    )
+
 
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 

@@ -11,7 +11,7 @@ once: documents are marked in one array for each store that several sources choo
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -251,11 +251,7 @@ class Leftovers:
     @property
     def reasons(self) -> dict[str, int]:
         """Tokens in no row, by reason."""
-        found: dict[str, int] = {}
-        for one in self.sources:
-            for name, tokens in one.reasons.items():
-                found[name] = found.get(name, 0) + tokens
-        return found
+        return dict(sum((Counter(one.reasons) for one in self.sources), Counter()))
 
     @property
     def cells(self) -> int:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.evaluate.learning_order import Learned, learned
-from tokenloom.evaluate.periodic import flat
+from tokenloom.evaluate.periodic import Learned, documents_of, flat, learned
 from tokenloom.page.charts import SERIES, both, heat, heat_legend, legend, lines
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
@@ -137,7 +136,7 @@ def _jobs(records: Records) -> list[tuple[str, str]]:
     """Evaluations with figures by document, and which figure is looked at."""
     found = []
     for job, answer in (records[-1]["results"] if records else {}).items():
-        documents = _documents(answer)
+        documents = documents_of(answer)
         one = next(iter(documents.values()), None)
         figure = next((f for f in FIGURES if isinstance(one, Mapping) and f in one), None)
         if figure is not None:
@@ -145,17 +144,8 @@ def _jobs(records: Records) -> list[tuple[str, str]]:
     return found[:MOST_JOBS]
 
 
-def _documents(answer: Any) -> Mapping[str, Any]:
-    if not isinstance(answer, Mapping):
-        return {}
-    by = answer.get("by")
-    inside = by.get("document") if isinstance(by, Mapping) else None
-    found = inside or answer.get("documents")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _learned(records: Records, job: str, figure: str) -> Learned | None:
-    names = sorted({name for one in records for name in _documents(one["results"].get(job))})
+    names = sorted({name for one in records for name in documents_of(one["results"].get(job))})
     chosen = {names[place] for place in sampled(len(names), MOST_DOCUMENTS).tolist()}
     some = [
         {
@@ -164,7 +154,7 @@ def _learned(records: Records, job: str, figure: str) -> Learned | None:
                 job: {
                     "documents": {
                         name: figures
-                        for name, figures in _documents(one["results"].get(job)).items()
+                        for name, figures in documents_of(one["results"].get(job)).items()
                         if name in chosen
                     }
                 }
@@ -213,7 +203,9 @@ def _map(records: Records, job: str, found: Learned) -> Iterator[Markup]:
     rows = []
     for one in chosen:
         values = [
-            _documents(record["results"].get(job)).get(one.document, {}).get(found.figure, math.nan)
+            documents_of(record["results"].get(job))
+            .get(one.document, {})
+            .get(found.figure, math.nan)
             for record in records
         ]
         rows.append([_probability(float(value), found.figure) for value in values])

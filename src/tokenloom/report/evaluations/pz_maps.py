@@ -19,7 +19,7 @@ from tokenloom.page.charts import Bar, bars, both, heat_legend
 from tokenloom.page.figure import Figure, Numbers, numbers_html
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.numbers import amount, exact, plural, share
-from tokenloom.report.evaluations.read_back import Evaluated
+from tokenloom.report.evaluations.read_back import Evaluated, inside
 from tokenloom.report.report_file import Answer
 from tokenloom.report.subject import capital
 
@@ -38,7 +38,9 @@ NO_MAP = (
 def pz_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
     """A figure for each evaluation of windows."""
     known = [
-        one for one in every if one.windows is not None or one.counted or _figures(one.control)
+        one
+        for one in every
+        if one.windows is not None or one.counted or inside(one.control, "figures")
     ]
     for number, one in enumerate(known[:MOST_MAPS]):
         title = "What the model gives back" if len(known) == 1 else f"P(z) of {one.name}"
@@ -64,7 +66,7 @@ def pz_answer(every: Sequence[Evaluated]) -> Answer | None:
                 f"{amount(int(whole['windows']), 'window')} of {one.name}; the mean P(z) is "
                 f"{exact(numbers['mean_pz'])}, the largest {exact(numbers['max_pz'])}."
             )
-            verdicts = {str(o.get("verdict")) for o in _figures(one.control).values()}
+            verdicts = {str(o.get("verdict")) for o in inside(one.control, "figures").values()}
             if verdicts:
                 told += f" Beside the control: {', '.join(sorted(verdicts))}."
             return Answer(
@@ -153,15 +155,10 @@ def _intervals(found: Extraction) -> Iterator[Numbers]:
     yield Numbers.of(("figure", "mean", "low", "high"), rows, "intervals of 95 % over documents")
 
 
-def _figures(control: Any) -> Mapping[str, Mapping[str, Any]]:
-    found = control.get("figures") if isinstance(control, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 def _beside(one: Evaluated, name: str) -> Figure:
     """A comparison without the windows that were compared."""
-    verdicts = Counter(str(each.get("verdict")) for each in _figures(one.control).values())
-    every = "all " if len(verdicts) == 1 and len(_figures(one.control)) > 1 else ""
+    verdicts = Counter(str(each.get("verdict")) for each in inside(one.control, "figures").values())
+    every = "all " if len(verdicts) == 1 and len(inside(one.control, "figures")) > 1 else ""
     told = "; ".join(
         f"{word} in {every}{plural(many, 'figure')}" for word, many in verdicts.items()
     )
@@ -175,7 +172,7 @@ def _beside(one: Evaluated, name: str) -> Figure:
 
 
 def _control(control: Any) -> Markup:
-    figures = _figures(control)
+    figures = inside(control, "figures")
     if not figures:
         return EMPTY
     verdicts = {str(one.get("verdict")) for one in figures.values()}
@@ -186,7 +183,7 @@ def _control(control: Any) -> Markup:
 
 def _control_table(control: Any) -> Markup:
     """The figures of both sides, and what the differences mean, if that is not always the same."""
-    figures = _figures(control)
+    figures = inside(control, "figures")
     few = len({str(one.get("verdict")) for one in figures.values()}) < 2
     head = ("figure", "trained", "held out", "verdict")[: 3 if few else 4]
     rows = [
@@ -199,7 +196,7 @@ def _control_table(control: Any) -> Markup:
 def _control_numbers(control: Any) -> Iterator[Numbers]:
     rows = [
         (name, one.get("trained"), one.get("held_out"), one.get("ratio"), one.get("verdict"))
-        for name, one in _figures(control).items()
+        for name, one in inside(control, "figures").items()
     ]
     if rows:
         yield Numbers.of(

@@ -66,11 +66,11 @@ class Evaluated:
     @property
     def overall(self) -> Mapping[str, float]:
         """Figures over all tokens; empty without losses."""
-        return _inside(self.losses, "all")
+        return inside(self.losses, "all")
 
     def table(self, axis: str, most: int | None = None) -> dict[str, Mapping[str, float]]:
         """Figures along an axis, by name; of a keyed sample if there are more than `most`."""
-        every = _inside(_inside(self.losses, "by"), axis)
+        every = inside(inside(self.losses, "by"), axis)
         names = list(every)
         chosen = (names[place] for place in sampled(len(names), most).tolist())
         return {name: every[name] for name in chosen if isinstance(every[name], Mapping)}
@@ -88,7 +88,7 @@ def sampled(count: int, most: int | None) -> np.ndarray[Any, np.dtype[np.int64]]
     return np.sort(order.forward(np.arange(most, dtype=np.uint64)).astype(np.int64))
 
 
-def _inside(value: Any, name: str) -> Mapping[str, Any]:
+def inside(value: Any, name: str) -> Mapping[str, Any]:
     """A mapping inside a mapping; an empty one if there is none."""
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, Mapping) else {}
@@ -200,7 +200,7 @@ def _records(path: Path) -> Evaluated:
 def _summary(path: Path) -> dict[str, Evaluated]:
     """The JSON of `tokenloom evaluate`."""
     whole = json.loads(_read(path))
-    losses, windows, control = (_inside(whole, one) for one in ("losses", "windows", "control"))
+    losses, windows, control = (inside(whole, one) for one in ("losses", "windows", "control"))
     names = list(dict.fromkeys([*losses, *windows]))
     if not names:
         raise InputError(

@@ -54,6 +54,10 @@ class TypicalSource(NamedTuple):
     bandwidth: float
     parallel: int
 
+    def seconds(self, reads: int, size: int) -> float:
+        """Seconds for some requests of so many bytes together."""
+        return group_seconds(reads, size, (self.latency, self.bandwidth, self.parallel))
+
 
 TYPICAL = (
     TypicalSource("local SSD", 0.0001, 2e9, 4),
@@ -69,14 +73,12 @@ def fed_by(found: Simulation, source: TypicalSource) -> float:
     ahead, so that is what has to fit into the time of a step.
     """
     worst = max(found.ranks, key=lambda one: one.bytes)
-    speed = source.latency, source.bandwidth, source.parallel
-    return group_seconds(worst.reads, worst.bytes, speed) / max(1, found.steps)
+    return source.seconds(worst.reads, worst.bytes) / max(1, found.steps)
 
 
 def first_from(first: Sequence[RankTotals], source: TypicalSource) -> float:
     """Seconds until a source has answered everything that the first step reads, on any rank."""
-    speed = source.latency, source.bandwidth, source.parallel
-    return max((group_seconds(one.reads, one.bytes, speed) for one in first), default=0.0)
+    return max((source.seconds(one.reads, one.bytes) for one in first), default=0.0)
 
 
 def waits_in_words(stalls: Stalls) -> str:
