@@ -183,7 +183,10 @@ def _place_lines(about: dict[str, Any]) -> Iterator[str]:
 def find(arguments: argparse.Namespace) -> int:
     """The documents of an id: `tokenloom find`."""
     target = open_target(arguments.target, arguments.set)
-    stores = {"": target} if isinstance(target, Store) else _stores(target)
+    if isinstance(target, Store):
+        stores = {"": target}
+    else:
+        stores = {name: Store(one.reader, one.path) for name, one in target.sources.items()}
     found: list[dict[str, Any]] = []
     for name, store in stores.items():
         wanted = arguments.id
@@ -201,11 +204,6 @@ def _of_id(store: Store, wanted: str) -> list[int]:
     if not found and wanted.lstrip("-").isdigit():
         found = store.find(int(wanted)).tolist()
     return list(found)
-
-
-def _stores(run: Dataset) -> dict[str, Store]:
-    """The store of each source."""
-    return {name: Store(source.reader, source.path) for name, source in run.sources.items()}
 
 
 def _found_lines(wanted: str, found: list[dict[str, Any]]) -> Iterator[str]:

@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from tokenloom import exchange
 from tokenloom.api.build import build_store
@@ -31,15 +30,14 @@ def build(arguments: argparse.Namespace) -> int:
         quiet = False if arguments.quiet else None
         settings |= {"executor": arguments.executor or "local"}
         store = build_store(arguments.inputs, arguments.out, progress=quiet, **settings)
-    seconds = time.perf_counter() - began
-    write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
-    return 0
+    return _told(arguments, store, time.perf_counter() - began)
 
 
-def _lines(store: Any, seconds: float) -> list[str]:
+def _told(arguments: argparse.Namespace, store: Store, seconds: float) -> int:
+    about = {**summary(store), "seconds": round(seconds, 3)}
     part = store.reader.manifest.parts[-1]
     left_out = f", {part.skipped:,} skipped, {part.filtered:,} filtered"
-    return [
+    lines = [
         (
             f"{store.path}: {plural(store.num_documents, 'document')}, "
             f"{plural(store.num_tokens, 'token')}"
@@ -50,6 +48,8 @@ def _lines(store: Any, seconds: float) -> list[str]:
             f"{plural(len(store.reader.manifest.shards), 'shard')}, {store.dtype.name}"
         ),
     ]
+    write(arguments, about, lines)
+    return 0
 
 
 def convert(arguments: argparse.Namespace) -> int:
@@ -62,9 +62,7 @@ def convert(arguments: argparse.Namespace) -> int:
         progress=False if arguments.quiet else None,
         **more,
     )
-    seconds = time.perf_counter() - began
-    write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
-    return 0
+    return _told(arguments, store, time.perf_counter() - began)
 
 
 def _source(arguments: argparse.Namespace, *, sample: bool = False) -> Store:

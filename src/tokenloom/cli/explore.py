@@ -19,13 +19,9 @@ from tokenloom.explore.server import Server, serve
 from tokenloom.explore.session import Session
 
 
+@only_looking()
 def explore(arguments: argparse.Namespace) -> int:
     """Serve the pages of one run or two until Ctrl-C: `tokenloom explore`."""
-    with only_looking():
-        return _explore(arguments)
-
-
-def _explore(arguments: argparse.Namespace) -> int:
     check_between("--port", arguments.port, 0, 65535)
     paths = [arguments.run] + ([arguments.other] if arguments.other else [])
     last = len(paths) - 1  # --set changes the other run, as in diff

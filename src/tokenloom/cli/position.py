@@ -10,11 +10,11 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import check_between
 from tokenloom.cli.printing import screen, table, write
-from tokenloom.cli.runs import batch_size_of, open_run, refuse_overrides
+from tokenloom.cli.runs import batch_size_of, open_run, refuse_overrides, saved_state
 from tokenloom.config import from_config
-from tokenloom.errors import ConfigError, StateError, TokenloomError, binary_size, plural
+from tokenloom.errors import ConfigError, TokenloomError, binary_size, plural
 from tokenloom.loader.loader import Loader
-from tokenloom.loader.state import check_state, latest_state
+from tokenloom.loader.state import check_state
 from tokenloom.order.schedule import Steps
 
 PLAN_HEADS = ("name", "rows", "share", "tokens", "fill", "epochs")
@@ -103,12 +103,7 @@ def state(arguments: argparse.Namespace) -> int:
     rate = arguments.tokens_per_second
     if rate is not None and not rate > 0:
         raise ConfigError(f"tokens_per_second: found {rate:g}, allowed: above 0.")
-    saved = latest_state(arguments.file)
-    if saved is None:
-        raise StateError(
-            f"{arguments.file}: there is no state in it, allowed: what write_state wrote, or a "
-            "directory of such files."
-        )
+    saved = saved_state(arguments.file)
     run, trouble = _run_of(arguments, saved)
     about = position(saved, run)
     left = about["tokens_left"]

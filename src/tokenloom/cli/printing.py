@@ -112,6 +112,8 @@ def _fitted(widths: list[int], right: list[bool], width: int | None) -> list[int
 
 BAR = 40  # characters of the longest bar
 
+OF_STORE = ("format", "dtype", "eos", "bos", "vocab_size", "seal", "missing")
+
 PERCENTS = (1, 5, 25, 50, 75, 95, 99)
 
 
@@ -126,8 +128,7 @@ def write(arguments: argparse.Namespace, value: dict[str, Any], lines: Iterable[
 
 def said(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a command line says about foreign files."""
-    names = ("format", "dtype", "eos", "bos", "vocab_size", "seal", "missing")
-    return {name: getattr(arguments, name, None) for name in names}
+    return {name: getattr(arguments, name, None) for name in OF_STORE}
 
 
 def summary(store: Store) -> dict[str, Any]:

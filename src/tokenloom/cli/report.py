@@ -18,43 +18,46 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import place
-from tokenloom.cli.printing import said, write
-from tokenloom.cli.runs import RUN_FILES, only_looking, open_run, refuse_overrides
-from tokenloom.errors import ConfigError, StateError, binary_size, plural
+from tokenloom.cli.printing import OF_STORE, said, write
+from tokenloom.cli.runs import (
+    MOST_BYTES,
+    RUN_FILES,
+    certificate_bytes,
+    only_looking,
+    open_run,
+    refuse_ignored,
+    refuse_overrides,
+    saved_state,
+)
+from tokenloom.errors import binary_size, plural
 from tokenloom.inspect.audit.certificate import Certificate
-from tokenloom.loader.state import check_state, latest_state
+from tokenloom.loader.state import check_state
 from tokenloom.report.assembled import report_on
 from tokenloom.report.evaluations.read_back import Evaluated, is_evaluation, read_evaluations
 from tokenloom.report.report_file import Report
 from tokenloom.store.files import LOCAL
 
-MOST_BYTES = 64 << 20  # of a certificate, or of a file that may be one
-
 LONG = 2.0  # seconds after which the command says what it is doing
 
 OF_RUN = ("batch_size", "ranks", "latency", "bandwidth", "step_seconds", "cache")
 BESIDE = ("state", "audit", "eval")
-OF_STORE = ("format", "dtype", "eos", "bos", "vocab_size", "seal", "missing")
 
 
+@only_looking()
 def report(arguments: argparse.Namespace) -> int:
     """Write a report: `tokenloom report`."""
-    with only_looking():
-        return _report(arguments)
-
-
-def _report(arguments: argparse.Namespace) -> int:
     tell = _teller(arguments)
     tell("opening")
     target = _opened(arguments)
     about = {"name": _name(arguments.target), "command": _typed(arguments)}
     if isinstance(target, Dataset):
-        _refuse(arguments, "a run", OF_STORE)
+        refuse_ignored(arguments, "a run", dict.fromkeys(OF_STORE))
         made = report_on(target, **about, **_settings(arguments, target), tell=tell)
     else:
         refuse_overrides(arguments.set, _kind(target))
         own = () if isinstance(target, Store) else OF_STORE
-        _refuse(arguments, _kind(target), (*OF_RUN, *BESIDE, *own))
+        usual = dict.fromkeys((*OF_RUN, *BESIDE, *own)) | {"eval": []}
+        refuse_ignored(arguments, _kind(target), usual)
         made = report_on(target, **about)
     tell("writing")
     size = made.save(arguments.output)
@@ -87,7 +90,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
     if path.suffix == ".json" and path.is_file():
         kind = _kind_of_json(path)
         if kind == "certificate":
-            return _certificate(target)
+            return Certificate.read(certificate_bytes(target))
         if kind == "evaluation":
             return read_evaluations(path)
     if path.suffix in RUN_FILES or not path.exists():
@@ -108,26 +111,10 @@ def _kind_of_json(path: Path) -> str:
     return "evaluation" if {"losses", "windows"} <= found.keys() else "run"
 
 
-def _certificate(path: str) -> Certificate:
-    raw = LOCAL.read(Path(path), MOST_BYTES)
-    if raw is None:
-        raise ConfigError(
-            f"{path}: there is no such file. Write it with: tokenloom audit RUN -o FILE"
-        )
-    return Certificate.read(raw)
-
-
 def _kind(target: Any) -> str:
     if isinstance(target, Store):
         return "a store"
     return "a certificate" if isinstance(target, Certificate) else "an evaluation"
-
-
-def _refuse(arguments: argparse.Namespace, what: str, names: tuple[str, ...]) -> None:
-    """Refuse options that would be ignored silently."""
-    for name in names:
-        if getattr(arguments, name) not in (None, []):
-            raise ConfigError(f"{name}: found with {what}, where it has no effect. Leave it out.")
 
 
 def _settings(arguments: argparse.Namespace, run: Dataset) -> dict[str, Any]:
@@ -138,25 +125,15 @@ def _settings(arguments: argparse.Namespace, run: Dataset) -> dict[str, Any]:
     if arguments.cache is not None:
         found["cache_bytes"] = arguments.cache
     if arguments.state is not None:
-        found["examples"] = _examples(arguments.state, run)
+        saved = saved_state(arguments.state)  # which must be of this run, as for a loader
+        found["examples"] = check_state(saved, run.describe(), run.run.n)
     if arguments.audit is not None:
-        found["certificate"] = _certificate(arguments.audit)
+        found["certificate"] = Certificate.read(certificate_bytes(arguments.audit))
     evaluations: dict[str, Evaluated] = {}
     for path in arguments.eval:
         for name, one in read_evaluations(Path(path)).items():
             evaluations[f"{name} ({path})" if name in evaluations else name] = one
     return {**found, "evaluations": evaluations}
-
-
-def _examples(path: str, run: Dataset) -> int:
-    """The position of a state, which must be of this run, as for a loader."""
-    saved = latest_state(path)
-    if saved is None:
-        raise StateError(
-            f"{path}: there is no state in it, allowed: what write_state wrote, or a directory of "
-            "such files."
-        )
-    return check_state(saved, run.describe(), run.run.n)
 
 
 def _name(target: str) -> str:

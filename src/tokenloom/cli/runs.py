@@ -9,15 +9,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.config import load
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import ConfigError, InputError, StateError
+from tokenloom.loader.state import latest_state
 from tokenloom.runfiles.make import only_looked_at
+from tokenloom.store.files import LOCAL
+
+MOST_BYTES = 64 << 20  # of a certificate, or of a file that may be one
 
 RUN_FILES = (".yaml", ".yml", ".json", ".toml")
 
@@ -72,6 +76,34 @@ def refuse_overrides(changed: list[str], what: str) -> None:
             f"--set: found {changed[0]}, allowed: only with a run file; {what} has no such values. "
             "Leave it out."
         )
+
+
+def refuse_ignored(arguments: argparse.Namespace, what: str, usual: Mapping[str, Any]) -> None:
+    """Refuse options that would be ignored silently: those that have no usual value."""
+    for name, one in usual.items():
+        if getattr(arguments, name) != one:
+            raise ConfigError(f"{name}: found with {what}, where it has no effect. Leave it out.")
+
+
+def saved_state(path: str) -> dict[str, Any]:
+    """The state in a file, or the newest one in a directory."""
+    saved = latest_state(path)
+    if saved is None:
+        raise StateError(
+            f"{path}: there is no state in it, allowed: what write_state wrote, or a directory of "
+            "such files."
+        )
+    return saved
+
+
+def certificate_bytes(path: str) -> bytes:
+    """What is in the file of a certificate."""
+    raw = LOCAL.read(Path(path), MOST_BYTES)
+    if raw is None:
+        raise ConfigError(
+            f"{path}: there is no such file. Write it with: tokenloom audit RUN -o FILE"
+        )
+    return raw
 
 
 def batch_size_of(arguments: argparse.Namespace, run: Dataset, *, needed: bool = False) -> Any:

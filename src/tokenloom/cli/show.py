@@ -32,7 +32,7 @@ from tokenloom.cli.printing import (
     write,
     write_whole,
 )
-from tokenloom.cli.runs import RUN_FILES, open_run, refuse_overrides
+from tokenloom.cli.runs import RUN_FILES, open_run, refuse_ignored, refuse_overrides
 from tokenloom.errors import ConfigError, InputError, binary_size, plural
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import guard_lines
@@ -94,7 +94,7 @@ def _example(run: Dataset, batch: Batch, row: int) -> dict[str, Any]:
     kept = batch.segment_ids[row] > 0
     ids = batch.tokens[row][kept].tolist()
     segments = batch.segment_ids[row][kept]
-    decoder = decoder_of(run, batch, row)
+    decoder = _decoder(tokenizer_of(run, batch.source[row]))
     edges = [0, *(n for n in range(1, len(ids)) if segments[n] != segments[n - 1]), len(ids)]
     texts = [decoder(ids[a:b]) for a, b in itertools.pairwise(edges) if b > a]
     return {
@@ -114,9 +114,8 @@ def tokenizer_of(run: Dataset, source: str) -> StoredTokenizer | None:
     return Store(known.reader, known.path).tokenizer
 
 
-def decoder_of(run: Dataset, batch: Batch, row: int) -> Any:
-    """Ids → text by the tokenizer of a row's source; the ids themselves if it has none."""
-    tokenizer = tokenizer_of(run, batch.source[row])
+def _decoder(tokenizer: StoredTokenizer | None) -> Any:
+    """Ids → text by a tokenizer; the ids themselves if there is none."""
     return tokenizer.decode if tokenizer else lambda ids: " ".join(map(str, ids))
 
 
@@ -124,7 +123,7 @@ def _example_lines(about: list[dict[str, Any]], *, tokenized: bool) -> Iterator[
     for one in about:
         yield heading(one["index"], one["tokens"], one["documents"], one["features"])
         for text in one["texts"]:
-            yield "".join(c if c in "\n\t" else harmless(c) for c in text)
+            yield _harmless(text)
         if tokenized:
             yield " ".join(map(str, one["ids"]))
 
@@ -304,10 +303,8 @@ USUAL |= dict.fromkeys(("doc", "limit", "snapshot", "row", "eos"))
 
 
 def _refuse_others(arguments: argparse.Namespace, what: str, own: tuple[str, ...]) -> None:
-    """Refuse options that would be ignored silently."""
-    for name, usual in USUAL.items():
-        if name not in own and getattr(arguments, name) != usual:
-            raise ConfigError(f"{name}: found with {what}, where it has no effect. Leave it out.")
+    others = {name: usual for name, usual in USUAL.items() if name not in own}
+    refuse_ignored(arguments, what, others)
 
 
 def _show_document(arguments: argparse.Namespace) -> int:
@@ -358,17 +355,11 @@ def _parts(
     store: Store, ids: NDArray[Any], weights: NDArray[Any] | None
 ) -> list[tuple[str, float]]:
     """The text in stretches of tokens that count alike."""
-    tokenizer = store.tokenizer
+    decoder = _decoder(store.tokenizer)
     counts = np.ones(len(ids)) if weights is None else weights
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(ids)]
-    return [
-        (
-            tokenizer.decode(ids[a:b]) if tokenizer else " ".join(map(str, ids[a:b])),
-            float(counts[a]),
-        )
-        for a, b in itertools.pairwise(edges)
-        if b > a
-    ]
+    pairs = itertools.pairwise(edges)
+    return [(decoder(ids[a:b]), float(counts[a])) for a, b in pairs if b > a]
 
 
 def _marked(parts: list[dict[str, Any]], dim: bool) -> str:
@@ -386,10 +377,7 @@ def _marked(parts: list[dict[str, Any]], dim: bool) -> str:
 
 def _harmless(text: str) -> str:
     """The text without what would steer a terminal."""
-    if all(c.isprintable() or c in "\n\t" for c in text):
-        return text
-    keep = (c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
-    return "".join(keep)
+    return "".join(c if c in "\n\t" else harmless(c) for c in text)
 
 
 def _show_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:

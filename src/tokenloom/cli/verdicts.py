@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tokenloom.cli.printing import write, write_whole
-from tokenloom.cli.runs import batch_size_of, open_run
+from tokenloom.cli.runs import batch_size_of, certificate_bytes, open_run
 from tokenloom.errors import ConfigError, InputError, binary_size
 from tokenloom.inspect.audit.batch_audit import audit_batches
 from tokenloom.inspect.audit.recheck import check_certificate
@@ -23,7 +23,6 @@ from tokenloom.store.files import LOCAL
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
-MOST_BYTES = 64 << 20  # of a description or a certificate
 
 MOST_INDICES = 1 << 30  # bytes of an index file
 
@@ -37,7 +36,8 @@ def audit(arguments: argparse.Namespace) -> int:
     progress = False if arguments.quiet else None
     if arguments.check:
         options = {"full": arguments.full, "seed": arguments.seed}
-        report = check_certificate(_read(arguments.check), run, **options, progress=progress)
+        raw = certificate_bytes(arguments.check)
+        report = check_certificate(raw, run, **options, progress=progress)
         names = ("ok", "differences", "stretches", "of", "missed", "made_with")
         found = {name: getattr(report, name) for name in names}
         write(arguments, found, str(report).splitlines())
@@ -79,15 +79,6 @@ def _judge_indices(arguments: argparse.Namespace) -> int:
     found = audit_batches(*streams, rows=arguments.rows, epochs=arguments.epochs)
     write(arguments, found.as_json(), found.lines())
     return 0 if found.ok else 1
-
-
-def _read(path: str) -> bytes:
-    raw = LOCAL.read(Path(path), MOST_BYTES)
-    if raw is None:
-        raise ConfigError(
-            f"{path}: there is no such file. Write it with: tokenloom audit RUN -o FILE"
-        )
-    return raw
 
 
 def read_indices(path: Path) -> NDArray[np.int64]:

@@ -314,7 +314,8 @@ class Builder:
 
     def _built(self, key: str, place: FilePath) -> bool:
         path, (inputs, given) = self._path(key), self._arguments(key)
-        log.info("%s: not there yet, so it is built from %s.", place.shown, _listed(inputs))
+        listed = ", ".join(one.shown for one in inputs)
+        log.info("%s: not there yet, so it is built from %s.", place.shown, listed)
         try:
             build_store([one.opened for one in inputs], place.opened, **given)
         except (TokenloomError, BindError) as error:
@@ -373,7 +374,3 @@ def _quoted(message: str, inputs: list[FilePath]) -> str:
     for one in inputs:
         message = one.quoted(message)
     return message
-
-
-def _listed(places: list[FilePath]) -> str:
-    return ", ".join(one.shown for one in places)

@@ -35,8 +35,8 @@ from tokenloom.runfiles.checks import (
     int_keys,
     layout_of,
     shuffle_of,
+    split_of,
 )
-from tokenloom.runfiles.checks import split_of as part_of
 from tokenloom.runfiles.reading import (
     REFUSALS,
     Mistake,
@@ -143,7 +143,8 @@ class _Maker:
                 "missing; name at least one source, as in wiki: {store: stores/wiki, pack: 2048}."
             )
             self.problems.append(Mistake("sources", words))
-        for section, each in (("sources", sources), ("evaluate", held)):
+        sections = {"sources": sources, "evaluate": held}
+        for section, each in sections.items():
             for name, given in each.items():
                 path = below(section, name)
                 check_source(path, given, self.settings.get("seq_len"), self.problems)
@@ -152,7 +153,6 @@ class _Maker:
         check_mix(self.settings, names, self.problems)
         asked("loader", check_accepted, self.settings.get("loader", {}), self.problems)
         self.builder.check()
-        sections = {"sources": sources, "evaluate": held}
         named = [(section, name) for section, each in sections.items() for name in each]
         made = {one: self._source(*one, sections[one[0]][one[1]]) for one in named}
         if self.unbuilt and not self.problems:
@@ -374,7 +374,7 @@ class _Maker:
 
 def _chosen(store: Store, given: Given) -> Documents:
     """The documents of a source: a part of a split, and what is selected of it."""
-    choice: Any = part_of(given["split"]) if "split" in given else None
+    choice: Any = split_of(given["split"]) if "split" in given else None
     documents: Documents = store
     if choice is not None:
         documents = Documents(store.reader, store._path, choice)

@@ -94,12 +94,13 @@ def refuse(written: Written, problems: Iterable[Mistake]) -> None:
 def told(path: str, error: Exception, known: Iterable[str] = ()) -> list[Mistake]:
     """The problems that an error tells; lines that start with a known key get its path."""
     if isinstance(error, BindError):
-        return [_of_path(line) for line in error.problems]
+        pairs = [line.partition(": ") for line in error.problems]
+        return [Mistake(at.removeprefix("$").removeprefix("."), words) for at, _, words in pairs]
     names, found = set(known), list[Mistake]()
     last = re.split(r"[.\[]", path)[-1]
     for whole in str(error).split("\n"):
         line = re.sub(rf"^({re.escape(last)}|edit)[.:] ?", "", whole) if last else whole
-        key = _key(line)
+        key = re.split(r"[:.,\[\s]", line, maxsplit=1)[0]
         if ": " in line and (key in names or line.startswith(f"{key}: missing")):
             where, _, words = line.partition(": ")
             found.append(Mistake(below(path, where), words))
@@ -108,16 +109,6 @@ def told(path: str, error: Exception, known: Iterable[str] = ()) -> list[Mistake
         else:
             found.append(Mistake(path, line))
     return found
-
-
-def _of_path(line: str) -> Mistake:
-    """A line of `bind`, which starts with a path from ``$``."""
-    path, _, words = line.partition(": ")
-    return Mistake(path.removeprefix("$").removeprefix("."), words)
-
-
-def _key(line: str) -> str:
-    return re.split(r"[:.,\[\s]", line, maxsplit=1)[0]
 
 
 def asked(

@@ -30,7 +30,6 @@ from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
 from tokenloom.api.store import Store, open_store
 from tokenloom.documents import spec as selection
-from tokenloom.documents.spec import SelectSpec
 from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.layout.pack.spec import OVERFLOWS, SEQUENTIAL
 from tokenloom.layout.splice.spec import WORDS as SPLICE_WORDS
@@ -46,14 +45,8 @@ SHUFFLES = ("none", "full", "block")
 
 NONE = {
     "epochs": "endless",
-    "shuffle": "none",
     "content_length": "fit",
-    "tokenizer": "none",
-    "bos": "none",
-    "eos": "none",
-    "pad": "none",
-    "eos_id": "none",
-    "ignore_id": "none",
+    **dict.fromkeys(("shuffle", "tokenizer", "bos", "eos", "pad", "eos_id", "ignore_id"), "none"),
 }
 
 """Key → the word that a file has for None, where None is a value and not the same as no key."""
@@ -152,7 +145,7 @@ def run_form() -> Kind:
     """The record of a whole file."""
     store = _form("Store", open_store, "store", path=str, digest=str)
     stores = str | store
-    select = _form("Select", SelectSpec, "select", within=None)
+    select = _form("Select", selection.SelectSpec, "select", within=None)
     others = {"splice": {"doc_strides": tuple[int, ...]}}  # a spec tells 16 from 16.0
     layouts = {
         name: int | _form(name.capitalize(), getattr(Documents, name), name, **others.get(name, {}))
@@ -288,8 +281,13 @@ OWN = {
 }
 
 
-@functools.cache
-def _json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of run files, for editors.
+
+    >>> schema = json_schema()
+    >>> schema["$defs"]["Loader"]["properties"]["end"]["enum"]
+    ['drop', 'pad', 'wrap']
+    """
     found: dict[str, Any] = {}
     top = _defined(run_form(), found)
     found["Run"]["properties"]["$schema"] = {"type": "string"}
@@ -300,16 +298,6 @@ def _json_schema() -> dict[str, Any]:
         **run,
         "$defs": {**found, "Shuffle": _shuffle()},
     }
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of run files, for editors.
-
-    >>> schema = json_schema()
-    >>> schema["$defs"]["Loader"]["properties"]["end"]["enum"]
-    ['drop', 'pad', 'wrap']
-    """
-    return dict(_json_schema())
 
 
 def _defined(record: type, found: dict[str, Any]) -> str:

@@ -102,18 +102,15 @@ def _free(name: str, taken: set[str]) -> str:
 def _is_input(path: Path) -> bool:
     if path.name in TOKENIZERS or path.name.startswith(".") or path.suffix in RUN_FILES:
         return False
-    try:
-        return bool(expand([str(path)]))
-    except (InputError, ImportError):
-        return False
+    return _has_text(path)
 
 
 RUN_FILES = (".yaml", ".yml", ".toml", ".json", ".md", ".py")  # beside the data, not data
 
 
-def _has_text(folder: Path) -> bool:
+def _has_text(path: Path) -> bool:
     try:
-        return bool(expand([str(folder)]))
+        return bool(expand([str(path)]))
     except (InputError, ImportError):
         return False
 

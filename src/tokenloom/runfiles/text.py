@@ -95,12 +95,7 @@ def read_settings(path: str | os.PathLike[str]) -> Written:
     raw = _bytes_of(path)
     kind = Path(path).suffix.lower()
     marks: dict[str, Mark] = {}
-    if kind == ".json":
-        plain = _from_json(raw, name)
-    elif kind == ".toml":
-        plain = _from_toml(raw, name)
-    else:
-        plain = _parsed(raw, name, marks)
+    plain = _parsed(raw, name, marks, kind)
     if not isinstance(plain, dict):
         raise wrong_type(name, plain, "a mapping, such as 'sources: ...'")
     _check_size(plain, name)
@@ -156,8 +151,23 @@ def _bytes_of(path: str | os.PathLike[str]) -> bytes:
     return raw
 
 
+def _parsed(raw: bytes, path: str, marks: dict[str, Mark], kind: str = ".yaml") -> Any:
+    try:
+        if kind == ".json":
+            return _from_json(raw.decode("utf-8-sig"), path)
+        if kind == ".toml":
+            return _from_toml(raw.decode("utf-8-sig"), path)
+        return _from_yaml(raw, path, marks)
+    except RecursionError:
+        raise ConfigError(
+            f"{path}: it is nested too deeply for settings. Write it flatter."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: it is not UTF-8 ({error.reason}). Save it as UTF-8.") from None
+
+
 # -- YAML --------------------------------------------------------------------------------------
-def _parsed(raw: bytes, path: str, marks: dict[str, Mark]) -> Any:
+def _from_yaml(raw: bytes, path: str, marks: dict[str, Mark]) -> Any:
     loader_class = _strict_loader()
     try:
         loader = loader_class(raw)
@@ -172,10 +182,6 @@ def _parsed(raw: bytes, path: str, marks: dict[str, Mark]) -> Any:
             return found
         finally:
             loader.dispose()
-    except RecursionError:
-        raise ConfigError(
-            f"{path}: it is nested too deeply for settings. Write it flatter."
-        ) from None
     except ValueError as error:  # a scalar that looks like a number or a date but is not
         if isinstance(error, ConfigError):
             raise
@@ -336,20 +342,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return bad
 
 
-def _from_json(raw: bytes, name: str) -> Any:
+def _from_json(text: str, name: str) -> Any:
     try:
-        found = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object)
-    except RecursionError:
-        raise ConfigError(
-            f"{name}: it is nested too deeply for settings. Write it flatter."
-        ) from None
+        found = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{name}: line {error.lineno}, column {error.colno}: it is not JSON ({error.msg}). "
             "Mend that place."
         ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}). Save it as UTF-8.") from None
     level: list[tuple[str, Any]] = [("", found)]
     while level:
         path, value = level.pop()
@@ -363,15 +363,9 @@ def _from_json(raw: bytes, name: str) -> Any:
     return found
 
 
-def _from_toml(raw: bytes, name: str) -> Any:
+def _from_toml(text: str, name: str) -> Any:
     try:
-        return tomllib.loads(raw.decode("utf-8-sig"))
-    except RecursionError:
-        raise ConfigError(
-            f"{name}: it is nested too deeply for settings. Write it flatter."
-        ) from None
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:  # its message has the line; a key twice is one of them
         words = str(error).replace("Cannot overwrite a value", "a key appears twice")
         raise ConfigError(f"{name}: it is not TOML: {words}. Mend that place.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}). Save it as UTF-8.") from None
