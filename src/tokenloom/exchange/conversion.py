@@ -312,7 +312,14 @@ def _written(job: _Copying, number: int, document: int, bar: Progress) -> Iterat
                     yield _commit(job, writer, int(portion.numbers[first]))
                     writer, number = None, number + 1
                     continue
-                writer = writer or _writer(job, number)
+                writer = writer or ShardWriter(
+                    job.files,
+                    job.root,
+                    number,
+                    dtype=fmt.token_dtype(reader.manifest.vocab_size),
+                    columns=reader.manifest.columns,
+                    inner=reader.manifest.inner,
+                )
                 last = first + count
                 low, high = edges[[first, last]].tolist()
                 part = {name: values[low:high] for name, values in columns.items()}
@@ -358,18 +365,6 @@ def _rows(store: Store, numbers: Int64) -> list[dict[str, Any]]:
 
 def _line(row: dict[str, Any]) -> bytes:
     return json_line({key: value for key, value in row.items() if key not in RESERVED})
-
-
-def _writer(job: _Copying, number: int) -> ShardWriter:
-    manifest = job.store.reader.manifest
-    return ShardWriter(
-        job.files,
-        job.root,
-        number,
-        dtype=fmt.token_dtype(manifest.vocab_size),
-        columns=manifest.columns,
-        inner=manifest.inner,
-    )
 
 
 def _commit(job: _Copying, writer: ShardWriter, document: int) -> fmt.ShardEntry:

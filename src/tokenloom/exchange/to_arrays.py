@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.exchange.folder import CountedFile, Folder, npy_header
 from tokenloom.exchange.holds import Holding, values_of
@@ -46,18 +47,10 @@ def write_megatron(kept: Holding, folder: Folder, bar: Progress) -> None:
         out.write(struct.pack("<QQ", kept.documents, kept.documents + 1))
         for portion in kept.portions():
             out.write(portion.lengths.astype("<i4"))
-        _write_starts(kept, out, dtype.itemsize)
+        for lengths, ends in _ends(kept):
+            out.write(((ends - lengths) * dtype.itemsize).astype("<i8"))
         for low in range(0, kept.documents + 1, 1 << 20):  # one sequence for each document
             out.write(np.arange(low, min(low + (1 << 20), kept.documents + 1), dtype="<i8"))
-
-
-def _write_starts(kept: Holding, out: CountedFile, item: int) -> None:
-    """Where each document starts, in bytes."""
-    base = 0
-    for portion in kept.portions():
-        ends = base + np.cumsum(portion.lengths * item)
-        out.write((ends - portion.lengths * item).astype("<i8"))
-        base = int(ends[-1])
 
 
 def write_npy(kept: Holding, folder: Folder, bar: Progress) -> None:
@@ -69,7 +62,8 @@ def write_npy(kept: Holding, folder: Folder, bar: Progress) -> None:
             write_column(kept, out, name, bar)
     with folder.file("document_ends.npy") as out:
         out.write(npy_header("<i8", kept.documents))
-        write_ends(kept, out)
+        for _, ends in _ends(kept):
+            out.write(ends.astype("<i8"))
     with folder.file("export.json") as out:
         files = [*(f"{name}.npy" for name in dtypes), "document_ends.npy"]
         out.write(json.dumps(about(kept, files), indent=1).encode() + b"\n")
@@ -83,12 +77,12 @@ def write_column(kept: Holding, out: CountedFile, name: str, bar: Progress) -> N
         bar.advance(portion.stop - portion.start)
 
 
-def write_ends(kept: Holding, out: CountedFile) -> None:
-    """Where each document ends, in tokens, as int64."""
+def _ends(kept: Holding) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Tokens of some documents at a time, and where each of them ends, in tokens."""
     base = 0
     for portion in kept.portions():
         ends = base + np.cumsum(portion.lengths)
-        out.write(ends.astype("<i8"))
+        yield portion.lengths, ends
         base = int(ends[-1])
 
 

@@ -55,7 +55,7 @@ def write_levanter(kept: Holding, folder: Folder, bar: Progress) -> None:
     """Write the cache; the ledger comes last."""
     blosc = _blosc()
     leaves = {"input_ids": "int32"} | {
-        name: _leaf_dtype(name, d) for name, d in kept.columns.items()
+        name: "int32" if name in LEAVES else dtype for name, dtype in kept.columns.items()
     }
     for name, dtype in leaves.items():
         leaf = LEAVES.get(name, name)
@@ -85,10 +85,6 @@ def lost_weight(store: Store) -> list[Loss]:
     document = int(np.flatnonzero(store.lengths)[0])
     first = store.tokens(0, 1, "loss_weights")
     return [Loss("the loss weight of the first token", document, 1)] if first.any() else []
-
-
-def _leaf_dtype(name: str, dtype: str) -> str:
-    return "int32" if name in LEAVES else dtype
 
 
 def _ledger(kept: Holding) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def _is_ours(root: Place, name: str, vouched: bool, files: Files) -> bool:
     size = files.measure(path)
     if name == LOCK_NAME:
         return size is not None and size >= 0
-    if _may_be_half(name, files) and size == FOLDER:
+    half = TEMPORARY_NAME if files.folders else fmt.SHARD_NAME  # of a shard that is being written
+    if half.fullmatch(name) and size == FOLDER:
         return vouched or is_half_a_shard(path, files)
     if not TEMPORARY_NAME.fullmatch(name) or size is None or size < 0:
         return False
@@ -124,12 +125,6 @@ def _is_ours(root: Place, name: str, vouched: bool, files: Files) -> bool:
 
 
 _HEADS = (b'[\n {\n  "bytes": ', b'{\n "fingerprint": "')
-
-
-def _may_be_half(name: str, files: Files) -> bool:
-    """Whether a shard that is being written has such a name."""
-    names = TEMPORARY_NAME if files.folders else fmt.SHARD_NAME
-    return names.fullmatch(name) is not None
 
 
 def is_our_shard(root: Place, name: str, files: Files) -> bool:

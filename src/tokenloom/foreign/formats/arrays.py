@@ -88,7 +88,7 @@ def describe_arrays(place: ForeignPlace) -> Described | None:
 def describe_npy(place: ForeignPlace) -> Described | None:
     """NumPy arrays with their header, one file or a series."""
     named = files_of(place, ".npy")
-    if not named or not _has_header(place, named[0]):
+    if not named or place.bytes(named[0], 0, len(MAGIC)).tobytes() != MAGIC:
         return None
     refuse_others(place, "npy", named)
     looked = [_array(place, name, dimensions=2) for name in named]
@@ -183,10 +183,6 @@ def _dtype_of(place: ForeignPlace, name: str) -> str:
         f"{place.where(name)}: the file has no header, so the type of its ids is unknown. "
         f"Pass dtype=, one of {', '.join(fits)}."
     )
-
-
-def _has_header(place: ForeignPlace, name: str) -> bool:
-    return place.bytes(name, 0, len(MAGIC)).tobytes() == MAGIC
 
 
 def _array(

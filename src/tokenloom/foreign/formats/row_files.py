@@ -116,9 +116,8 @@ def describe_parquet(place: ForeignPlace) -> Described | None:
     def read(group: _Group, columns: list[str]) -> Any:
         return opened(group.file).read_row_group(group.number, columns=columns)
 
-    counts = _asked(place, files, lambda n: opened(n).num_row_groups)
+    groups = _groups(place, files, lambda n: opened(n).num_row_groups)
     schema = _guarded(place, files[0], lambda n: _readable(opened(n).schema_arrow))
-    groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda _: None)  # decoded, not mapped
     return _described(rows, "parquet", tuple(files))
 
@@ -142,9 +141,8 @@ def describe_arrow(place: ForeignPlace) -> Described | None:
     def read(group: _Group, columns: list[str]) -> Any:
         return batch(group).select(columns)
 
-    counts = _asked(place, files, lambda n: opened(n).total)
+    groups = _groups(place, files, lambda n: opened(n).total)
     schema = _guarded(place, files[0], lambda n: _readable(opened(n).schema))
-    groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda g: batch(g).validate(full=True))
     return _described(rows, "arrow", (*files, *([STATE] if saved else [])))
 
@@ -210,10 +208,11 @@ def _readable(schema: Any) -> Any:
     return schema
 
 
-def _asked(place: ForeignPlace, files: Sequence[str], ask: Callable[[str], int]) -> dict[str, int]:
-    """What every file answers; several are asked at the same time if they are in a bucket."""
-    makes = ((FOOTER, functools.partial(_guarded, place, name, ask)) for name in files)
-    return dict(zip(files, in_turn(makes, place.source), strict=True))
+def _groups(place: ForeignPlace, files: Sequence[str], count: Callable[[str], int]) -> list[_Group]:
+    """The groups of all files; several files are asked at the same time if in a bucket."""
+    makes = ((FOOTER, functools.partial(_guarded, place, name, count)) for name in files)
+    counts = zip(files, in_turn(makes, place.source), strict=True)
+    return [_Group(name, i) for name, many in counts for i in range(many)]
 
 
 # -- what is in them -------------------------------------------------------------------------
@@ -306,15 +305,11 @@ def _counts(
 
 def _count(rows: _Rows, group: _Group, beside: list[str]) -> Int64:
     """The lengths of a group; what is beside the ids is compared with them."""
-    _guarded(rows.place, group.file, functools.partial(_validated, rows, group))
+    _guarded(rows.place, group.file, lambda _: rows.validate(group))
     lengths = _lengths(rows, group, _column(rows, group, "input_ids"))
     for name in beside:
         _check_beside(rows, group, name, lengths)
     return lengths
-
-
-def _validated(rows: _Rows, group: _Group, _: str) -> None:
-    rows.validate(group)
 
 
 def _lengths(rows: _Rows, group: _Group, column: Any) -> Int64:
