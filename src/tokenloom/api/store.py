@@ -20,9 +20,9 @@ from tokenloom.batch.views.annexes import annex
 from tokenloom.documents.spec import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.foreign.foreign_reader import ForeignReader
-from tokenloom.foreign.guarded import foreign_bytes, verify_foreign
 from tokenloom.foreign.opened import open_any
 from tokenloom.foreign.places import Said
+from tokenloom.foreign.seals import foreign_bytes, verify_foreign
 from tokenloom.page.document import View, table
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots

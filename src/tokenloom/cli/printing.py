@@ -14,7 +14,7 @@ from typing import Any
 from tokenloom.api.store import Store
 from tokenloom.errors import StoreError
 from tokenloom.foreign.foreign_reader import ForeignReader
-from tokenloom.foreign.guarded import foreign_bytes
+from tokenloom.foreign.seals import foreign_bytes
 from tokenloom.store.files import replace_file
 from tokenloom.store.length_counts import LengthCounts
 

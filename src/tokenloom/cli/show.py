@@ -35,7 +35,7 @@ from tokenloom.cli.printing import (
 from tokenloom.cli.runs import RUN_FILES, open_run, refuse_ignored, refuse_overrides
 from tokenloom.errors import ConfigError, InputError, binary_size, plural
 from tokenloom.foreign.foreign_reader import ForeignReader
-from tokenloom.foreign.guarded import guard_lines
+from tokenloom.foreign.seals import guard_lines
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.length_counts import LengthCounts, count_lengths

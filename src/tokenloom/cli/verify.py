@@ -14,10 +14,9 @@ from tokenloom.arguments import Place, Url, place
 from tokenloom.cli.printing import said, write
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
 from tokenloom.foreign.described import Described
-from tokenloom.foreign.guarded import foreign_bytes
 from tokenloom.foreign.opened import describe_files, is_ours, open_foreign
 from tokenloom.foreign.places import Said
-from tokenloom.foreign.seals import check_target, seal_files, seal_path
+from tokenloom.foreign.seals import check_target, foreign_bytes, seal_files, seal_path
 from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StoreError
+from tokenloom.foreign.described import VirtualShard
 from tokenloom.foreign.pieces import PieceLine
-from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.limits import limits
 from tokenloom.store import format as fmt
 from tokenloom.store.hashes import DocumentHasher

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import StoreCorrupt
 from tokenloom.foreign.companion import Companion, column_lengths
-from tokenloom.foreign.described import Described
+from tokenloom.foreign.described import Described, VirtualShard
 from tokenloom.foreign.pieces import Piece, PieceLine, RawPiece
-from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules, Took
@@ -301,10 +300,9 @@ class ForeignReader(Reader):
             fmt.INNER,
             "none",
             item,
-            None,
-            sums,
             bytearray((b"\1" if trusts else b"\0") * -(-shard.tokens // fmt.INNER)),
-            -1 if sums is None else 0,
+            crcs=sums,
+            page_first=-1 if sums is None else 0,
             first_byte=piece.first_byte + (first - line.edges[shard.piece]) * item,
             extent=inside.extent(piece.file),
         )
@@ -333,19 +331,7 @@ def _read(line: PieceLine, first: int, low: int, high: int) -> Array:
 def _decoded(length: int, dtype: str, decode: Any) -> OpenColumn:
     kind = np.dtype(dtype).newbyteorder("<")
     checked = bytearray(b"\1" * -(-length // fmt.INNER))
-    return OpenColumn(
-        "",
-        kind,
-        length,
-        fmt.INNER,
-        "decoded",
-        kind.itemsize,
-        None,
-        None,
-        checked,
-        -1,
-        decode=decode,
-    )
+    return OpenColumn("", kind, length, fmt.INNER, "decoded", kind.itemsize, checked, decode=decode)
 
 
 def _record(number: int, shard: VirtualShard, columns: dict[str, OpenColumn]) -> fmt.ShardRecord:

@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 from tokenloom.arguments import Url, one_of, place
 from tokenloom.errors import ConfigError, StoreError, StoreNotFound, plural
 from tokenloom.foreign.companion import Companion, InMemory, derive, pass_cache_bytes
-from tokenloom.foreign.described import Delimiter, Described, keyed_places
+from tokenloom.foreign.described import (
+    Delimiter,
+    Described,
+    VirtualShard,
+    cut_shards,
+    document_lengths,
+    keyed_places,
+)
 from tokenloom.foreign.export_notes import refuse_incomplete
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, look_at
 from tokenloom.foreign.formats import FORMATS, look_for
@@ -36,7 +43,6 @@ from tokenloom.foreign.locations import BucketFolder, BucketSource
 from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.places import LEDGER, ForeignPlace, Said
 from tokenloom.foreign.seals import has_seal, open_seal, refuse_lone_seals
-from tokenloom.foreign.virtual import VirtualShard, cut_shards, document_lengths
 from tokenloom.progress import Progress
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place

@@ -7,6 +7,11 @@ sha256, a table of these, and a last line with the sha256 of the table; part 0 s
 
 A seal that does not fit the files (other sizes, another sample of their bytes) is refused: either
 the files changed, or it is the seal of others.
+
+What guards foreign files is said in words, and all that can be checked is checked on request.
+Without a seal nothing in the files themselves says whether a byte is right; ids and boundaries can
+be checked, and the documents can be compared with the hashes that were remembered when the files
+were first opened. With a seal every chunk, page and document is compared, as in a store of ours.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +31,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, place
-from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
+from tokenloom.errors import StoreCorrupt, StoreError, StoreExists, plural
 from tokenloom.foreign.companion import (
+    PART,
     Companion,
     InMemory,
+    Tick,
+    column_lengths,
     derive,
     in_parts,
     pass_cache_bytes,
 )
-from tokenloom.foreign.described import Described
+from tokenloom.foreign.described import Described, VirtualShard, check_shards, document_lengths
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, pages_name, sums_name
+from tokenloom.foreign.locations import as_stored
 from tokenloom.foreign.pieces import PieceLine, chunk_of
 from tokenloom.foreign.places import ForeignPlace
-from tokenloom.foreign.virtual import VirtualShard, check_shards
 from tokenloom.remote.client import client_of
 from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import RemoteFiles
@@ -47,6 +57,95 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
 from tokenloom.store.shard import PAGE_BYTES, ChunkSums
+from tokenloom.store.verify import VerifyReport
+
+
+def guard_lines(reader: ForeignReader) -> list[str]:
+    """What guards the files of a reader, and what does not, a sentence each."""
+    doubts = reader.inside.described.doubts
+    if reader.inside.is_sealed:
+        return ["sealed: every chunk is compared with its crc32c when it is first read", *doubts]
+    told = [
+        "not sealed: the files have no checksums, so a changed byte is found only if it is no id"
+    ]
+    if reader.inside.identity == "sample":
+        told.append("identified by a sample: documents were not hashed")
+    return [*told, *doubts]
+
+
+def foreign_bytes(reader: ForeignReader) -> int:
+    """Bytes of all files of a foreign store."""
+    described = reader.inside.described
+    return sum(described.folder.size(name) or 0 for name in described.files)
+
+
+def verify_foreign(reader: ForeignReader, *, tick: Tick = lambda _: None) -> VerifyReport:
+    """Read everything, compare what can be compared, and say what could not.
+
+    Args:
+        reader: the store.
+        tick: told the bytes of each step.
+    """
+    inside, cache = reader.inside, BlockCache(pass_cache_bytes())
+    lines = lines_of(inside.described, cache, "verify", inside.companion)
+    problems: list[str] = []
+    with as_stored(reader.source):
+        for check in (_check_documents, _check_pages):
+            try:
+                problems += check(reader, lines, tick)
+            except (StoreError, OSError) as error:
+                problems.append(str(error))
+    return VerifyReport(
+        reader.path,
+        len(inside.shards),
+        len(inside.described.files),
+        foreign_bytes(reader),
+        reader.manifest.documents,
+        reader.manifest.tokens,
+        tuple(dict.fromkeys(problems)),
+        unguarded=() if inside.is_sealed else tuple(guard_lines(reader)),
+    )
+
+
+def _check_documents(
+    reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick
+) -> Iterator[str]:
+    """Boundaries, hashes and counts are what they were when the files were opened or sealed."""
+    inside, companion = reader.inside, reader.inside.companion
+    lengths = document_lengths(inside.described, lines["input_ids"])
+    if not np.array_equal(lengths, reader.lengths()):
+        yield f"{reader.path}: its documents are not those that it had when it was identified."
+        return
+    parts = derive(inside.shards, lengths, lines, hashed=True, tick=tick)
+    if not companion.hashed:
+        deque(parts, maxlen=0)  # the pass looks at every id
+        return
+    names = sorted(inside.described.columns)
+    for number, shard in enumerate(inside.shards):
+        for name, (_, length) in column_lengths(shard, names, hashed=True).items():
+            made = b"".join(islice(parts, -(-length // PART)))
+            if made != companion.whole(number, name).tobytes():
+                first, last = shard.first_document, shard.first_document + shard.documents
+                yield (
+                    f"{reader.path}: {name.replace('_', ' ')} of documents {first:,} to {last:,} "
+                    "differ from what was remembered or sealed: the files were changed."
+                )
+
+
+def _check_pages(reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick) -> Iterator[str]:
+    """Pages of files that are read in place are those that were sealed."""
+    inside, companion = reader.inside, reader.inside.companion
+    for file in inside.described.files if companion.is_sealed else ():
+        if not inside.extent(file):
+            continue
+        wrong = np.flatnonzero(page_sums(inside, file) != companion.whole(-1, pages_name(file)))
+        if len(wrong):
+            at = int(wrong[0]) * PAGE_BYTES
+            yield (
+                f"{reader.root}/{file}: {plural(len(wrong), 'page')} of 4,096 bytes differ from "
+                f"what was sealed, the first at byte {at:,}."
+            )
+
 
 Array = NDArray[Any]
 
@@ -55,8 +154,6 @@ FORMAT = "tokenloom.seal/1"
 SUFFIX = ".seal"
 
 TAIL = 4096  # bytes at the end of a seal that hold its last line
-
-Tick = Callable[[int], None]
 
 
 def seal_path(described: Described) -> Place:

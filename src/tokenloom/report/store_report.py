@@ -14,7 +14,7 @@ from tokenloom.api.store import Store
 from tokenloom.documents.line import WholeLine
 from tokenloom.errors import TokenloomError
 from tokenloom.foreign.foreign_reader import ForeignReader
-from tokenloom.foreign.guarded import foreign_bytes, guard_lines
+from tokenloom.foreign.seals import foreign_bytes, guard_lines
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.page.charts import Bar, bars, both
 from tokenloom.page.figure import Figure, Numbers, numbers_html

@@ -43,10 +43,10 @@ class OpenColumn:
         inner: elements per inner chunk.
         codec: see `tokenloom.store.zarr`.
         item: bytes per element.
+        checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
         starts: first byte of each chunk, and the end [chunks + 1] (codec "zstd"), else None: all
             chunks have one size.
         crcs: expected crc32c of each chunk as stored; None for the checksums themselves.
-        checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
         page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
         first_byte: where its first element is in the file (codec "none").
         extent: bytes from the start of the file to the end of all elements in it, where the file is
@@ -61,10 +61,10 @@ class OpenColumn:
     inner: int
     codec: str
     item: int
-    starts: NDArray[np.int64] | None
-    crcs: NDArray[np.uint32] | None
     checked: bytearray
-    page_first: int
+    starts: NDArray[np.int64] | None = None
+    crcs: NDArray[np.uint32] | None = None
+    page_first: int = -1
     first_byte: int = 0
     extent: int = 0
     decode: Callable[[int, int], Array] | None = None
@@ -179,7 +179,6 @@ def _open_column(
         with checking(source, [asked]):
             if starts is None:
                 raise corrupt(f"{root}/{file}", "its index is damaged")
-    checked = bytearray(chunks)
     return OpenColumn(
         file,
         dtype,
@@ -187,9 +186,9 @@ def _open_column(
         inner,
         column.codec,
         dtype.itemsize,
+        bytearray(chunks),
         starts,
         crcs,
-        checked,
         column.page_first,
     )
 
