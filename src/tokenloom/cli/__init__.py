@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show █ shows ?
             stream.reconfigure(errors="replace")
     try:
-        return _done(arguments)
+        module, function = arguments.work.split(":")
+        code: int = getattr(importlib.import_module(f"tokenloom.cli.{module}"), function)(arguments)
+        return code
     except KeyboardInterrupt:
         print("tokenloom: interrupted; finished shards are kept.", file=sys.stderr)
         return 130
@@ -59,13 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _print_error(error, arguments)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
-
-
-def _done(arguments: argparse.Namespace) -> int:
-    """Import the work of a command and do it."""
-    module, function = arguments.work.split(":")
-    code: int = getattr(importlib.import_module(f"tokenloom.cli.{module}"), function)(arguments)
-    return code
 
 
 def _print_error(error: Exception, arguments: argparse.Namespace) -> None:

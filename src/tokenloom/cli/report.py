@@ -49,7 +49,8 @@ def report(arguments: argparse.Namespace) -> int:
     tell = _teller(arguments)
     tell("opening")
     target = _opened(arguments)
-    about = {"name": _name(arguments.target), "command": _typed(arguments)}
+    name = PurePath(arguments.target.rstrip("/")).name or arguments.target  # never where it is
+    about = {"name": name, "command": _typed(arguments)}
     if isinstance(target, Dataset):
         refuse_ignored(arguments, "a run", dict.fromkeys(OF_STORE))
         made = report_on(target, **about, **_settings(arguments, target), tell=tell)
@@ -134,11 +135,6 @@ def _settings(arguments: argparse.Namespace, run: Dataset) -> dict[str, Any]:
         for name, one in read_evaluations(Path(path)).items():
             evaluations[f"{name} ({path})" if name in evaluations else name] = one
     return {**found, "evaluations": evaluations}
-
-
-def _name(target: str) -> str:
-    """What the page is called: the last part of what was typed, never where it is."""
-    return PurePath(target.rstrip("/")).name or target
 
 
 def _typed(arguments: argparse.Namespace) -> str:

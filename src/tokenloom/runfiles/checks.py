@@ -280,6 +280,6 @@ def _mix(given: Given, names: list[str]) -> None:
             raise ConfigError(
                 text if text.startswith("stages") else f"stages.{at}.{text}"
             ) from None
-    fields = {name: given[name] for name in field_names(MixSpec) if name in given}
+    fields = _of(MixSpec, given)
     fields.setdefault("cost", usual_cost(given.get("rule")))
     MixSpec(**{"weights": dict.fromkeys(names, 1.0) if names else {"main": 1.0}} | fields)

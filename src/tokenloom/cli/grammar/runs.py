@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.verbs import (
+    add_document,
     add_flag,
     add_number,
     add_overrides,
     add_verb,
-    document_number,
     real,
     rows_of_steps,
     whole,
@@ -115,11 +115,8 @@ def add_ask(commands: Any) -> None:
     _add_run(where)
     add_batch_size(where)
     where.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
-    where.add_argument(
-        "--doc",
-        type=document_number("--id {id}"),
-        metavar="N",
-        help="number of the document in its store, from 0",
+    add_document(
+        where, "--doc", "number of the document in its store, from 0", "--id {id}", metavar="N"
     )
     where.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")
     where.add_argument("--tokens", metavar="A:B", help="only these tokens of the document")

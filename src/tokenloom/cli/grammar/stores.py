@@ -6,12 +6,12 @@ import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.verbs import (
+    add_document,
     add_executor,
     add_flag,
     add_number,
     add_overrides,
     add_verb,
-    document_number,
     json_of,
     real,
 )
@@ -108,12 +108,7 @@ def add_splice(commands: Any) -> None:
         description="Count what an epoch shows of each document: targets, starts, offsets.",
     )
     add_number(cover, "--epochs", "number (default: 1)", default=1)
-    cover.add_argument(
-        "--document",
-        type=document_number("tokenloom find STORE {id}"),
-        metavar="I",
-        help="only this document, with a map",
-    )
+    add_document(cover, "--document", "only this document, with a map", metavar="I")
     cover.add_argument("--svg", metavar="FILE", help="write a picture of one document")
     for command in (audit, cover):
         _add_options(command)
@@ -126,13 +121,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         "documents", "default: all; with any of these options: one, or --num-docs"
     )
     add_number(select, "--num-docs", "number of documents")
-    select.add_argument(
-        "--doc-index",
-        type=document_number("tokenloom find STORE {id}"),
-        nargs="+",
-        metavar="I",
-        help="exactly these",
-    )
+    add_document(select, "--doc-index", "exactly these", nargs="+", metavar="I")
     select.add_argument("--doc-select-mode", choices=MODES, help="which of those that qualify")
     add_number(select, "--min-doc-length", "smallest number of tokens")
     add_number(select, "--max-doc-length", "largest number of tokens")
@@ -350,11 +339,7 @@ def _add_show(commands: Any, name: str, example: str) -> None:
     )
     show.add_argument("target", help="a store, a run file, or JSON lines of ready-made ids")
     store = show.add_argument_group("a document of a store")
-    store.add_argument(
-        "--doc",
-        type=document_number("tokenloom find STORE {id}"),
-        help="number of the document, from 0",
-    )
+    add_document(store, "--doc", "number of the document, from 0")
     add_number(store, "--start", "first token to print", default=0)
     add_number(store, "--limit", "tokens to print (default: 40; with --text, all of them)")
     add_flag(store, "--text", "the text, with what is trained on")

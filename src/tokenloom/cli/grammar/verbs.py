@@ -277,3 +277,10 @@ def add_flag(verb: Any, name: str, help: str) -> None:
 def add_number(verb: Any, name: str, help: str, *, metavar: str = "N", **more: Any) -> None:
     """Add an option that takes an integer."""
     verb.add_argument(name, type=whole, metavar=metavar, help=help, **more)
+
+
+def add_document(
+    verb: Any, name: str, help: str, way: str = "tokenloom find STORE {id}", **more: Any
+) -> None:
+    """Add an option that takes the number of a document; `way` is what to type for an id."""
+    verb.add_argument(name, type=document_number(way), help=help, **more)
