@@ -31,23 +31,21 @@ from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, MissingExtra, StateError, warn
 from tokenloom.evaluate.periodic import Periodic
 from tokenloom.integrations.fit import check_embedding, check_tokenizer
-from tokenloom.integrations.hf.checkpoints import (
-    newest_checkpoint,
-    state_in,
-    steps_in,
-    write_place,
-)
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
 from tokenloom.integrations.hf.trainer_feeds import (
     EvalFeed,
     TrainFeed,
     check_arguments,
+    newest_checkpoint,
     ranks_of,
     refuse_endless,
+    state_in,
     step_loader,
+    steps_in,
     steps_in_all,
     tell_dropped,
     worker_settings,
+    write_place,
 )
 from tokenloom.loader.passes import StepReader
 from tokenloom.loader.ranks import Ranks

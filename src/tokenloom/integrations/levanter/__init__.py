@@ -34,13 +34,13 @@ in Levanter, `epochs` has an effect, a pad token of 0 is respected, and
 from __future__ import annotations
 
 from tokenloom.integrations.levanter.async_rows import async_dataset
-from tokenloom.integrations.levanter.constructors import (
+from tokenloom.integrations.levanter.lm_data import ContinuedRun, continue_run
+from tokenloom.integrations.levanter.mapping import (
     SpliceMultiDocumentLMConfig,
     SpliceSingleDocumentLMConfig,
     recommended,
+    splice_from_config,
 )
-from tokenloom.integrations.levanter.lm_data import ContinuedRun, continue_run
-from tokenloom.integrations.levanter.mapping import splice_from_config
 from tokenloom.integrations.levanter.sources import (
     LMMixtureDatasetConfig,
     TextLmDatasetFormat,

@@ -320,12 +320,16 @@ def _frame(config: Mapping[str, Any], given: int | None, data: Any, path: str) -
     frame = frame_of(config, given, data.get("seq_len"), problems)
     if problems:
         raise ConfigError(problems[0])
+    return _needed(frame, path)
+
+
+def _needed(frame: int | None, path: str) -> int:
     if frame is None:
         raise ConfigError(
             f"{path}.seq_len: missing. Give seq_len, or train_seq_len or model.max_seq_len beside "
             "the section."
         )
-    return integer("seq_len", frame, least=1)
+    return integer(f"{path}.seq_len", frame, least=1)
 
 
 def _data_key(config: Mapping[str, Any], key: Any) -> int:
@@ -426,13 +430,9 @@ def lm_from_config(
     shuffle = _one_shuffle(base, settings.get("block_shuffle"), path, problems)
     if problems:
         raise ConfigError("\n".join(problems))
-    if frame is None:
-        raise ConfigError(
-            f"{path}.seq_len: missing. Give the tokens of a frame there, or as model.seq_len."
-        )
+    frame = _needed(frame, path)
     assert isinstance(base, LMMixtureDatasetConfig)
     weights, unused = _weights(base, path)
-    frame = integer(f"{path}.seq_len", frame, least=1)
     stores = {name: open_or_build(find_place(base, name, None)) for name in weights}
     rows = {name: store.windows(frame) for name, store in stores.items()}
     seed = integer(f"{path}.seed", settings.get("seed", 0))
