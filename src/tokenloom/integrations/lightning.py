@@ -289,11 +289,10 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
     def _is_limited(self, loader: StepDataLoader) -> bool:
         """Whether Lightning ends an epoch before the pass does, so that it goes on in the next."""
         count = loader.place.passes.count(loader.place.passes.turn(0))
-        return self.trainer is not None and count is not None and self._limit(count) < count
-
-    def _limit(self, count: int) -> float:
+        if self.trainer is None or count is None:
+            return False
         limit = self.trainer.limit_train_batches
-        return limit if isinstance(limit, int) else int(count * limit)
+        return (limit if isinstance(limit, int) else int(count * limit)) < count
 
     def _count_anew(self, loader: StepDataLoader) -> None:
         """Give Lightning the number of the batch in its epoch, if steps have another size now.

@@ -115,15 +115,15 @@ def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -
         ...
     tokenloom.errors.ConfigError: data.mask_boundry_loss: found an unknown key, ... Did you mean ...
     """
-    found = _flat(config, _paths(others))
+    if isinstance(others, str):
+        raise ConfigError(f"others: found {others!r}, allowed: a list of paths of keys.")
+    found = _flat(config, set(others))
     mode = found.get("data.packing_mode", "sequential")
     one_of("data.packing_mode", mode, list(MODES))
-    inserted = {f"{name}_id": found[f"model.{name}_token_id"] for name in _inserted(found)}
-    common = dict(inserted)
-    if "model.pad_token_id" in found:
-        common["pad_id"] = found["model.pad_token_id"]
-    if "data.max_doc_tokens" in found:
-        common["max_doc_tokens"] = found["data.max_doc_tokens"]
+    common = {f"{name}_id": found[f"model.{name}_token_id"] for name in _inserted(found)}
+    for name, path in (("pad_id", "model.pad_token_id"), ("max_doc_tokens", "data.max_doc_tokens")):
+        if path in found:
+            common[name] = found[path]
     pack = {"strategy": MODES[mode], "lookahead": True, **common}
     pack |= {f"add_{name}": True for name in _inserted(found)}
     stream = {"mode": mode, "window": "T+1", **common}
@@ -139,9 +139,8 @@ def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -
         stream["packing_max_docs_per_bin"] = found["data.packing_max_docs_per_bin"]
     if "data.packing_buffer_docs" in found:
         stream["packing_buffer_docs"] = found["data.packing_buffer_docs"]
-    for name in ("mask_boundary_loss", "train_on_eos"):
-        if f"data.{name}" in found:
-            pack[name] = found[f"data.{name}"]
+    masks = ("mask_boundary_loss", "train_on_eos")
+    pack |= {name: found[f"data.{name}"] for name in masks if f"data.{name}" in found}
     if pack.get("train_on_eos") is False and "model.eos_token_id" in found:
         pack["eos_id"] = found["model.eos_token_id"]  # the one that is not to be trained
     return PackingSettings(
@@ -162,12 +161,6 @@ def _inserted(found: Mapping[str, Any]) -> list[str]:
                 "add. Give it."
             )
     return names
-
-
-def _paths(others: Iterable[str]) -> set[str]:
-    if isinstance(others, str):
-        raise ConfigError(f"others: found {others!r}, allowed: a list of paths of keys.")
-    return set(others)
 
 
 def _flat(config: Any, others: set[str], section: str = "") -> dict[str, Any]:

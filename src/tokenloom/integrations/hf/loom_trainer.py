@@ -480,7 +480,7 @@ def attach(
     if not isinstance(trainer, RunMethods):
         named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         trainer.__class__ = type(kind.__name__, (RunMethods, kind), named)
-    _warn_of_unused(trainer.train_dataset, run)
+    _warn_of_unused(trainer.train_dataset)
     trainer.train_dataset, trainer.eval_dataset = run, evaluated
     trainer._loom = Attached(
         run=run,
@@ -597,13 +597,8 @@ def _checked_contract(trainer: Any, contract: str, check: bool) -> str:
     return contract
 
 
-def _warn_of_unused(dataset: Any, run: Dataset) -> None:
-    if (
-        dataset is None
-        or dataset is run
-        or isinstance(dataset, Dataset)
-        or _is_placeholder(dataset)
-    ):
+def _warn_of_unused(dataset: Any) -> None:
+    if dataset is None or isinstance(dataset, Dataset) or _is_placeholder(dataset):
         return
     warn(
         "attach: the Trainer has a train_dataset of its own, which is not used from now on: the "

@@ -369,7 +369,10 @@ class StepDataLoader(PassLoop, DataLoader):  # type: ignore[misc]
         self._loops += 1
         self.sampler.turn = turn
         try:
-            made = self._moved_by_torch() if self._moves else self._here()
+            if self.num_workers or self.pin_memory:
+                made = self._moved_by_torch()
+            else:  # torch would have nothing to do, and take 20 µs a batch for it
+                made = map(self.dataset.__getitem__, iter(self.sampler))
         except Exception as error:
             if not self.num_workers or not _is_about_sending(error):
                 raise
@@ -386,11 +389,6 @@ class StepDataLoader(PassLoop, DataLoader):  # type: ignore[misc]
         """Refused, with what to use: others take it for a dataset."""
         raise TypeError(no_dataset("dataloader(…)", place))
 
-    @property
-    def _moves(self) -> bool:
-        """Whether torch has something to do; for nothing it takes 20 µs a batch."""
-        return bool(self.num_workers or self.pin_memory)
-
     def _moved_by_torch(self) -> Iterator[dict[str, Any]]:
         """The batches that workers make; kept workers that have died are replaced."""
         try:
@@ -400,10 +398,6 @@ class StepDataLoader(PassLoop, DataLoader):  # type: ignore[misc]
                 raise
             self._iterator = None
             return super().__iter__()
-
-    def _here(self) -> Iterator[dict[str, Any]]:
-        """The batches made in this process."""
-        return map(self.dataset.__getitem__, iter(self.sampler))
 
     def _delivered(
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
