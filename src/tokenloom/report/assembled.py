@@ -101,20 +101,19 @@ def report_on(target: Any, **settings: Any) -> Report:
         return store_report(target, **settings)
     if isinstance(target, Certificate):
         return audit_report(target, **settings)
-    by_name = target if _is_by_name(target) else {settings.get("name", "evaluation"): target}
-    return evaluation_report(by_name, **settings)
-
-
-def _is_by_name(target: Any) -> bool:
-    """Whether it is several answers by name, not the JSON of one."""
-    return isinstance(target, Mapping) and not {"by", "histogram"} & target.keys()
+    if not isinstance(target, Mapping) or {"by", "histogram"} & target.keys():  # one answer
+        target = {settings.get("name", "evaluation"): target}
+    return evaluation_report(target, **settings)
 
 
 def run_report(run: Dataset, asked: Asked) -> Report:
     """The report on a run; its audit and its evaluations come last."""
     subject = RunSubject(run, asked)
     evaluations = known_evaluations(asked.evaluations)
-    cautions = [*_audit_cautions(subject)]
+    cautions: list[Caution] = []
+    if asked.certificate is not None:
+        own = run.fingerprint, run.render_fingerprint
+        cautions += certificate_cautions(asked.certificate, own)
     for answer, cautions_of in QUESTIONS:
         asked.tell(answer.__name__.replace("_", " "))
         cautions += cautions_of(subject)
@@ -163,12 +162,6 @@ def _drawn(subject: RunSubject, figures: tuple[FigureOf, ...]) -> Iterator[Figur
         made = figure(subject)
         if made is not None:
             yield made
-
-
-def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
-    found, run = subject.asked.certificate, subject.run
-    if found is not None:
-        yield from certificate_cautions(found, (run.fingerprint, run.render_fingerprint))
 
 
 def _lead(subject: RunSubject) -> str:

@@ -72,16 +72,6 @@ class StoreUse:
     shared: int
     is_exact: bool = True
 
-    @property
-    def left_documents(self) -> int:
-        """Documents that no source chooses."""
-        return max(0, self.reader.manifest.documents - self.documents)
-
-    @property
-    def left_tokens(self) -> int:
-        """Tokens of these."""
-        return max(0, self.reader.manifest.tokens - self.tokens)
-
 
 def store_uses(run: Dataset) -> list[StoreUse]:
     """What the sources of a run choose of each of their stores, in the order of the sources."""
@@ -231,12 +221,12 @@ class Leftovers:
     @property
     def unselected_documents(self) -> int:
         """Documents of the stores that no source selects."""
-        return sum(one.left_documents for one in self.stores)
+        return sum(max(0, one.reader.manifest.documents - one.documents) for one in self.stores)
 
     @property
     def unselected_tokens(self) -> int:
         """Tokens of these documents."""
-        return sum(one.left_tokens for one in self.stores)
+        return sum(max(0, one.reader.manifest.tokens - one.tokens) for one in self.stores)
 
     @property
     def lost(self) -> int:

@@ -257,12 +257,6 @@ class RunSubject:
         return tuple(_end(self.run.run, number, taken[number].rows) for number in self.by_tokens)
 
     @property
-    def removed(self) -> frozenset[int]:
-        """Numbers of the sources that an edit removes."""
-        names = {name for edit in self.run.edits for name in edit.remove}
-        return frozenset(n for n, name in enumerate(self.run.run.names) if name in names)
-
-    @property
     def is_shuffled_whole(self) -> bool:
         """Whether the order of a mix is shuffled once more, over all its sources."""
         return isinstance(self.run.run, MixedRun) and self.run.run.shuffle is not None

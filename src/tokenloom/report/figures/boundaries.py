@@ -126,7 +126,10 @@ def _telling(rows: Sequence[PickedRow]) -> PickedRow:
 
 
 def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
-    blocks = [Block(low, high, _class(segment)) for low, high, segment in found]
+    blocks = [
+        Block(low, high, series(_colour(segment)) if segment else "filler")
+        for low, high, segment in found
+    ]
     segments = tuple(
         StripSegment(first=low, cells=high - low, words=_words(row, low, high), series=_colour(one))
         for low, high, one in found
@@ -162,10 +165,6 @@ def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
 
 def _colour(segment: int) -> int:
     return (segment - 1) % SERIES
-
-
-def _class(segment: int) -> str:
-    return series(_colour(segment)) if segment else "filler"
 
 
 def _words(row: PickedRow, low: int, high: int) -> str:

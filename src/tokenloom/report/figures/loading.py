@@ -107,7 +107,8 @@ def loading_figure(subject: RunSubject) -> Figure | None:
         both(lambda width: bars(_bytes(found), width, "bytes read by each rank")),
     ]
     if found.stalls is None:
-        rows = [_typical_bar(found, one) for one in TYPICAL]
+        busy = ((one.name, fed_by(found, one)) for one in TYPICAL)
+        rows = [Bar(name, s, f"{seconds(s)}, {_feeds(found, s)}") for name, s in busy]
         parts += [
             tag("h3", "Fetching ahead from three typical sources, for each step on average"),
             both(lambda width: bars(rows, width, "seconds to fetch a step, on average")),
@@ -147,11 +148,6 @@ def _time(stalls: Stalls) -> Markup:
         Bar("waiting later", later, seconds(later), "s6"),
     ]
     return both(lambda width: bars(rows, width, "time spent training and waiting"))
-
-
-def _typical_bar(found: Simulation, source: TypicalSource) -> Bar:
-    each = fed_by(found, source)
-    return Bar(source.name, each, f"{seconds(each)}, {_feeds(found, each)}")
 
 
 def _feeds(found: Simulation, each: float) -> str:

@@ -225,17 +225,17 @@ def _shared(one: StoreUse) -> str:
 
 def _ends(subject: RunSubject) -> Iterator[Caution]:
     """Sources that run out before the run does."""
-    run, told = subject.run.run, 0
+    names, told = subject.run.run.names, 0
+    removed = {name for edit in subject.run.edits for name in edit.remove}
     for number, end in zip(subject.by_tokens, subject.ends, strict=False):
         if end.runs_out is None or end.runs_out >= subject.trained or told == TOLD:
             continue
-        if number in subject.removed:
+        if names[number] in removed:
             continue
         told += 1
         step = f"step {subject.step_at(end.runs_out):,} of {subject.step_count:,}"
         yield Caution(
-            words=f"{run.names[number]} runs out at {step}; from "
-            "there on the others take its share.",
+            words=f"{names[number]} runs out at {step}; from there on the others take its share.",
             remedy="Lower its weight, or let it start over with stop='restart' and no max_epochs.",
             figure="mixture",
         )

@@ -34,6 +34,11 @@ FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches loo
 
 GRAVEST = (STORED, PATTERN, WINDOWS, RANDOM, TINY)
 
+MEASURES = (
+    *("batch", "batch_blocks", "fair_batch_blocks", "same_block", "fair_same_block"),
+    *("moved", "fair_moved", "window"),
+)
+
 COUNTED = {TINY: f"with {TINY}"}  # words for how many orders are of a kind
 
 TOLD = 3  # warnings of one kind
@@ -68,20 +73,8 @@ def shuffled_answer(subject: RunSubject) -> Answer:
     name = min(looks, key=lambda one: (GRAVEST.index(looks[one].kind), -looks[one].rows))
     look = looks[name]
     numbers: dict[str, float] = {"rows": look.rows}
-    numbers |= (
-        {}
-        if look.kind == TINY
-        else {
-            "batch": look.batch,
-            "batch_blocks": look.batch_blocks,
-            "fair_batch_blocks": look.fair_batch_blocks,
-            "same_block": look.same_block,
-            "fair_same_block": look.fair_same_block,
-            "moved": look.moved,
-            "fair_moved": look.fair_moved,
-            "window": look.window,
-        }
-    )
+    if look.kind != TINY:
+        numbers |= {measure: getattr(look, measure) for measure in MEASURES}
     told = judged(subject, name)
     if len(looks) > 1:
         kinds = Counter(one.kind for one in looks.values())
@@ -123,17 +116,14 @@ def measured(look: OrderLook) -> str:
     """An order beside a fair one: blocks of a batch, or moves where there is a single block."""
     if look.blocks > 1:
         return (
-            f"{plural(look.batch, 'neighbouring row')} from {_blocks(look.batch_blocks)}, "
+            f"{plural(look.batch, 'neighbouring row')} from "
+            f"{amount(look.batch_blocks, 'storage block')}, "
             f"{amount(look.fair_batch_blocks)} in a fair shuffle"
         )
     return (
         f"a row moves {share(round(look.moved, 3))} of the epoch on average, "
         f"{share(round(look.fair_moved, 3))} in a fair shuffle"
     )
-
-
-def _blocks(count: float) -> str:
-    return amount(count, "storage block")
 
 
 def shuffled_cautions(subject: RunSubject) -> Iterator[Caution]:
