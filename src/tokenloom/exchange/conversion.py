@@ -34,18 +34,9 @@ from tokenloom.exchange.holds import Portion, metadata_of, portions, values_of
 from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.opened import is_ours
 from tokenloom.ingest.shards import finished_shards, fitting
-from tokenloom.ingest.target import (
-    alone,
-    look,
-    make_directory,
-    place_of,
-    refuse,
-    remains,
-    remove_names,
-)
+from tokenloom.ingest.target import alone, make_directory, remains, remove_names, target_of
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
-from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.cache import BlockCache
@@ -144,11 +135,8 @@ def convert(
     """
     integer("shard_tokens", shard_tokens, 1, fmt.MAX_DOCUMENT_TOKENS)
     opened = store if isinstance(store, Store) else _opened(store)
-    root = place_of(out)
-    files = files or files_of(root)
+    root, files, standing = target_of(out, files)
     job = _Copying(opened, files, root, _settings(opened, shard_tokens))
-    standing = look(root, files)
-    refuse(root, standing)
     if _is_done(job, standing.snapshot) and not remains(standing):
         return open_store(root)
     make_directory(files, root)

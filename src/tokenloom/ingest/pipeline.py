@@ -38,17 +38,14 @@ from tokenloom.ingest.target import (
     alone,
     drop_older,
     is_our_sidecar,
-    look,
     make_directory,
-    place_of,
-    refuse,
     remains,
     remove_names,
     sizes_of,
+    target_of,
 )
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
-from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.files import Files
@@ -92,10 +89,7 @@ def run_build(
     files: Files | None,
 ) -> None:
     """Build or append; afterwards the newest snapshot at `out` is the wanted one."""
-    root = place_of(out)
-    files = files or files_of(root)
-    standing = look(root, files)
-    refuse(root, standing)
+    root, files, standing = target_of(out, files)
     if mode.append and standing.snapshot is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
     resolved = resolve_tokenizer(options)  # before hours of reading

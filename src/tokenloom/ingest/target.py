@@ -34,6 +34,7 @@ from tokenloom.arguments import Place, Url, place
 from tokenloom.bind import bind
 from tokenloom.errors import StoreBusy, StoreError, StoreExists, StoreNotFound
 from tokenloom.ingest.cluster.stretch_files import is_stretch_file
+from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.files import FOLDER, LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
@@ -194,6 +195,15 @@ def refuse(root: Place, standing: Standing) -> None:
             f"{root}: the directory holds other files ({', '.join(standing.strangers[:3])}), and "
             "nothing was changed. Choose a new directory for the store."
         )
+
+
+def target_of(out: object, files: Files | None) -> tuple[Place, Files, Standing]:
+    """Where a build goes, what writes there, and what is there; refused unless that is ours."""
+    root = place_of(out)
+    files = files or files_of(root)
+    standing = look(root, files)
+    refuse(root, standing)
+    return root, files, standing
 
 
 def make_directory(files: Files, root: Place) -> None:

@@ -112,7 +112,11 @@ class _ColumnWriter:
         """Write whole inner chunks; `values` has a multiple of `inner` elements."""
         if self._codec == "none":
             self._out.write(values)
-            self._account(values)
+            raw = values.view(np.uint8)
+            step = self._inner * self._dtype.itemsize
+            self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
+            self._sizes += [step] * (len(raw) // step)
+            self._pages.append(raw)
             return
         for chunk in values.reshape(-1, self._inner):  # [chunk, element]
             data = chunk.tobytes()
@@ -122,14 +126,6 @@ class _ColumnWriter:
             data += self._crcs[-1].to_bytes(zarr.CRC, "little")
             self._out.write(data)
             self._sizes.append(len(data))
-
-    def _account(self, values: Array) -> None:
-        """Note size and checksums of whole chunks that are stored as they are."""
-        raw = values.view(np.uint8)
-        step = self._inner * self._dtype.itemsize
-        self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
-        self._sizes += [step] * (len(raw) // step)
-        self._pages.append(raw)
 
     def checksums(self) -> tuple[list[int], list[int]]:
         """The crc32c of every chunk and, of one that is stored as it is, of every page."""

@@ -61,14 +61,17 @@ def describe_megatron(place: ForeignPlace) -> Described | None:
     item = np.dtype(head.dtype).itemsize
     if size % item:
         raise place.damaged(payload, f"{size:,} bytes are no ids of {item} bytes")
-    notes = () if head.entries == head.sequences + 1 else (_several(head),)
+    several = (
+        f"{head.sequences:,} sequences are {head.entries - 1:,} documents: a document is what the "
+        "document index says, its sequences are joined"
+    )
     return Described(
         kind="megatron",
         folder=place.folder,
         files=(payload, index),
         tokens=(RawPiece(file=payload, first_byte=0, elements=size // item, dtype=head.dtype),),
         lengths=lambda: _lengths(place, index, head, size),
-        notes=notes,
+        notes=() if head.entries == head.sequences + 1 else (several,),
     )
 
 
@@ -118,13 +121,6 @@ def _read_header(place: ForeignPlace, name: str) -> _Index:
     if entries < 1:
         raise damaged(where, "its document index is empty")
     return _Index(DTYPES[code], sequences, entries, "<i8" if size >= wide else "<i4")
-
-
-def _several(head: _Index) -> str:
-    return (
-        f"{head.sequences:,} sequences are {head.entries - 1:,} documents: a document is what the "
-        "document index says, its sequences are joined"
-    )
 
 
 def _lengths(place: ForeignPlace, name: str, head: _Index, size: int) -> Int64:

@@ -75,10 +75,10 @@ from tokenloom.ingest.target import (
     look,
     make_directory,
     place_of,
-    refuse,
     remains,
     remove_names,
     sizes_of,
+    target_of,
     together,
 )
 from tokenloom.progress import Progress
@@ -159,10 +159,7 @@ def survey(
     inputs: Any, out: Any, options: BuildOptions, mode: BuildMode, files: Files | None = None
 ) -> Site:
     """What a build would do: every refusal that needs no more than first records, and no effect."""
-    root = place_of(out)
-    files = files or files_of(root)
-    standing = look(root, files)
-    refuse(root, standing)
+    root, files, standing = target_of(out, files)
     before = standing.snapshot
     if mode.append and before is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")

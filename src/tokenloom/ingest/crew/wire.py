@@ -136,11 +136,6 @@ def pack_inputs(inputs: Sequence[Input]) -> list[dict[str, Any]]:
     ]
 
 
-def unpack_inputs(packed: Sequence[dict[str, Any]]) -> list[Input]:
-    """The inputs of a job."""
-    return [Input(**{**one, "path": one["path"] and place("input", one["path"])}) for one in packed]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
     """One build's work, apart from where its output goes.
@@ -219,10 +214,10 @@ def pack_setup(setup: Setup) -> Message:
 
 def unpack_setup(header: dict[str, Any], buffers: list[Any]) -> Setup:
     """The setup in a first message."""
-    spec = header["spec"]
+    spec, inputs = header["spec"], header["inputs"]
     return Setup(
         job=bind(Job, header["job"]),
-        inputs=unpack_inputs(header["inputs"]),
+        inputs=[Input(**{**i, "path": i["path"] and place("input", i["path"])}) for i in inputs],
         spec=rebuild(spec, bytes(buffers[0])) if spec else None,
         live=None,
         engine=header["engine"],
