@@ -139,7 +139,8 @@ def can_be_made_over(recipe, stores):
     sources = sources_of(recipe).values()
     has_all = {one.store for one in sources} <= stores.keys()
     return has_all and not any(
-        one.order in ("block", "linear block") or one.choice == "split" for one in sources
+        one.order in ("block", "merged block", "linear block") or one.choice == "split"
+        for one in sources
     )
 
 
