@@ -3,7 +3,7 @@
 One idea: as in a build, finished shards are the only progress there is. A shard is a function of
 the source, its first document and the settings, so a conversion that was killed continues after the
 last finished shard and ends with the same bytes, if the source is still the same. The content
-digest does not know about files, so a run over the original goes on over the copy.
+digest does not know about files, so a run over the original continues over the copy.
 
 A shard is filled with whole documents up to a number of tokens, documents and bytes of metadata, so
 it does not depend on how the source is divided, nor on how much of it is read at a time. Ids and

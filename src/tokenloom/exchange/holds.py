@@ -47,7 +47,7 @@ def portions(reader: Reader, most: int | None = None, *, first: int = 0) -> Iter
     Args:
         reader: the store.
         most: tokens of a portion; None for 1 Mi.
-        first: documents before this one are left out.
+        first: documents before this one are skipped.
     """
     most = limits().export_chunk_tokens if most is None else most
     most_documents = limits().export_chunk_documents

@@ -68,7 +68,7 @@ class Scanned:
         done: how much has been searched, with all chunks before.
         whole: how much there is.
         unit: what is counted.
-        cursor: where to go on; empty at the end.
+        cursor: where to continue; empty at the end.
         unread: sources that cannot be searched, with the reason.
     """
 
@@ -91,7 +91,7 @@ def searched(explored: ExploredRun, source: str = "") -> list[str]:
 
 
 def _read_cursor(cursor: str, sources: Sequence[str]) -> tuple[int, int, int]:
-    """Number of the source, document and token to go on with."""
+    """Number of the source, document and token to continue with."""
     if not cursor:
         return 0, 0, 0
     if not _CURSOR.fullmatch(cursor):

@@ -1,6 +1,6 @@
 """What pages are made of: the values of a query, the frame around a page, and forms.
 
-A query is text that somebody typed, or that a link of ours carries. Every value is read by what it
+A query is text that somebody typed, or that a link carries. Every value is read by what it
 must be (a whole number, one of some words, a short text), a missing or empty one has a default, and
 anything else is refused with its name. Links are relative, so they carry the token of the address
 without knowing it.

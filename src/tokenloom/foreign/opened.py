@@ -4,7 +4,7 @@ One idea: every format is a function that looks at a place and answers with a de
 if the files are not of its kind (`foreign.formats`). The first that answers is opened; what the
 files leave open (`dtype`, `eos`, `vocab_size`) must be said, and is never guessed.
 
-A foreign store has the digest that a copy of ours would have, so a run goes on over either. That
+A foreign store has the digest that a copy of ours would have, so a run continues over either. That
 takes one pass over the tokens, after which the result is remembered under path, sizes, times and a
 keyed sample of the bytes of the files (`tokenloom.foreign.companion`); a file that changed is
 passed over again. ``identity="sample"`` hashes all lengths and a keyed sample of the tokens

@@ -11,7 +11,7 @@ the files changed, or it is the seal of others.
 What guards foreign files is said in words, and all that can be checked is checked on request.
 Without a seal nothing in the files themselves says whether a byte is right; ids and boundaries can
 be checked, and the documents can be compared with the hashes that were remembered when the files
-were first opened. With a seal every chunk, page and document is compared, as in a store of ours.
+were first opened. With a seal every chunk, page and document is compared, as in a tokenloom store.
 """
 
 from __future__ import annotations

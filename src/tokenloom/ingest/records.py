@@ -370,7 +370,7 @@ def _table_records(
     Args:
         one: An input of kind ``parquet`` or ``hf``.
         piece: Row groups of a parquet file, or rows carried as an Arrow stream.
-        columns: Columns to read, all if None; those that are not there are left out.
+        columns: Columns to read, all if None; those that are not there are skipped.
     """
     try:
         import pyarrow as pa

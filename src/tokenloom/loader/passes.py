@@ -251,7 +251,7 @@ class LoopPlace:
         return self.passes.dataset.state(examples, step=step, wrapped=self.passes.end == "wrap")
 
     def load(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
-        """Let the next loop go on where a state was made.
+        """Let the next loop continue where a state was made.
 
         Raises:
             StateError: the state is damaged or of another run.
@@ -398,7 +398,7 @@ class PassLoop:
         return flat_state(self.place.state())
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
-        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
+        """Let the next loop continue where a state was made, also one of a `tokenloom.Loader`."""
         self.place.load(plain_state(state), allow_mismatch=allow_mismatch)
         self._loops += 1
 

@@ -125,7 +125,7 @@ def write_offsets(
 
 
 class ContinuedStream(NamedTuple):
-    """A stream that goes on where another trainer stopped.
+    """A stream that continues where another trainer stopped.
 
     Attributes:
         stream: the samples that were not consumed yet.

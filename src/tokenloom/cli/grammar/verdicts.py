@@ -47,7 +47,7 @@ def add_evaluate(commands: Any) -> None:
         "-o",
         "--output",
         metavar="DIR",
-        help="write JSON, CSV, pictures and pages there; the same command after a stop goes on",
+        help="write JSON, CSV, pictures and pages there",
     )
     windows = evaluate.add_argument_group("windows")
     add_flag(windows, "--pz", "also judge windows of the documents")

@@ -1,6 +1,6 @@
 """Bare arrays of ids: NumPy files, and files without a header as OLMo and nanoGPT have them.
 
-One idea: such files say little, so what they do not say must be said. A real `.npy` has a header
+Such files say little, so what they do not say must be given. A real `.npy` has a header
 with dtype and shape. Others (OLMo's `.npy`, nanoGPT's `train.bin`) have nothing: the dtype is in
 the name (`tokens.uint16.bin`) or is given. Documents come from a list beside the file (`.csv.gz`,
 as OLMo writes it), from the rows of a matrix, or from a token that ends or starts them.

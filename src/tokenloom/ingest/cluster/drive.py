@@ -454,7 +454,7 @@ def build_part(
 
     Every part gets the same arguments but for `part`. Parts run in any order, at once or one after
     the other, on machines that see the inputs and `out`; nothing else connects them. A part that
-    was killed is run again and goes on after its last finished shard; one that is done returns at
+    was killed is run again and continues after its last finished shard; one that is done returns at
     once.
 
     Args:

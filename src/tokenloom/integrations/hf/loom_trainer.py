@@ -60,7 +60,7 @@ class TrainerEvaluation(TrainerCallback):  # type: ignore[misc]
     """Evaluates the model every few steps of ``trainer.train()``.
 
     It works in any Trainer of Transformers or TRL, with or without a run of ours. Steps are those
-    of the optimizer. A training that resumes goes on with the files, and what was evaluated after
+    of the optimizer. A training that resumes continues the files, and what was evaluated after
     its checkpoint is replaced.
 
     Args:
@@ -92,7 +92,7 @@ class Attached:
 
     Attributes:
         epochs: passes over the run, from `num_train_epochs`; None: `max_steps` decides.
-        resume: the checkpoint that training goes on from.
+        resume: the checkpoint that training continues from.
         feed: what the Trainer reads, while it trains.
         losses: sums of losses and numbers of tokens, while it evaluates.
     """

@@ -283,7 +283,7 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
         shuffle_content: iterate over starts in random order.
         content_seed: seed of that order.
         content_start_mode: "coverage_balanced", "slide_within", "anchor_start" or "cyclic_roll".
-        min_copy_len: splices with fewer tokens are left out.
+        min_copy_len: splices with fewer tokens are skipped.
         alpha: prefer starts near the ends of the document.
         mode: "splice", or "slide": full frames of a document, without filler.
         restrict_to_training_subset: only documents inside the first `max_train_batches` x

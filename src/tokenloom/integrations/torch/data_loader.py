@@ -265,7 +265,7 @@ class StepSampler(Sampler):  # type: ignore[misc]
         return flat_state(self.place.state(entered=self._is_waiting))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next loop go on where a state was made."""
+        """Let the next loop continue where a state was made."""
         self.place.load(state)
 
 

@@ -57,7 +57,7 @@ class SpliceSpec:
         content_length: K; None means as many tokens as fit: min(S, L), and S with edge="clip".
         content_stride: tokens from one start to the next.
         offset_stride: cells from one offset to the next.
-        min_copy_len: splices with fewer tokens are left out.
+        min_copy_len: splices with fewer tokens are skipped.
         include_tail: also show the last start, L - K, if the stride does not land on it.
         edge: "inside": splices lie inside the document; "clip": starts run past both ends and only
             the part inside is shown, so that every token is a target equally often, K - 1 times,
